@@ -1,0 +1,15 @@
+"""Linformer: Transformers whose time and memory grow linearly with the length of the input."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from .core.attention import LinformerAttention
+from .core.encoder import LinformerEncoder
+from .core.plan import Plan
+from .core.resize import resize_max_length
+
+try:
+    __version__ = version("linformer-kit")
+except PackageNotFoundError:  # a source tree that was never installed
+    __version__ = "0+unknown"
+
+__all__ = ["LinformerAttention", "LinformerEncoder", "Plan", "__version__", "resize_max_length"]

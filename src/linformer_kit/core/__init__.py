@@ -1,0 +1,1 @@
+"""The mathematics. Needs torch and the standard library; nothing here knows of the rest."""

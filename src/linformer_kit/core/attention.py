@@ -1,0 +1,407 @@
+"""Linformer attention, batched: softmax(Q (E K)^T / sqrt(D)) F V in O(n k) time and memory.
+
+The same mathematics as `reference.py`. A layer works in two steps: `summarise` shortens the context
+to a memory of R rows, once; `attend` lets any rows of queries look at it. Which order the matrices
+are multiplied in is decided by `plan.py`; every order gives the same result.
+
+Legend: B batch, N queries, S context positions, R shortened rows, H heads, G key/value heads,
+D head size, M model size, P sides (1 when E = F), T heads with a matrix of their own (1 or G).
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import checks
+from .blocks import in_row_blocks
+from .cost import AttentionShape
+from .dropout import dropout
+from .plan import Plan, choose_attend, choose_shorten
+from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
+from .shortening import Shortening
+
+DropoutKind = Literal["rows", "weights"]
+
+
+class Memory(NamedTuple):
+    """A shortened context: what queries attend to."""
+
+    key: Tensor  # (B, H or G, R, D)
+    value: Tensor  # (B, H or G, R, D)
+    keep: Tensor | None  # (B, R), False at rows that stand for padding alone
+
+    def samples(self, which: slice) -> Memory:
+        keep = None if self.keep is None else self.keep[which]
+        return Memory(self.key[which], self.value[which], keep)
+
+
+class FoldedMemory(NamedTuple):
+    """A memory with W_q and W_o multiplied into it: scores X A + c, output softmax(...) B."""
+
+    score: Tensor  # A^T (B, H*R, M)
+    offset: Tensor | None  # c (B, 1, H*R), from the query bias and from `keep`
+    output: Tensor  # B (B, H*R, M)
+
+    def samples(self, which: slice) -> FoldedMemory:
+        offset = None if self.offset is None else self.offset[which]
+        return FoldedMemory(self.score[which], offset, self.output[which])
+
+
+class LinformerAttention(nn.Module):
+    """Multi-head attention whose keys and values are shortened from n to k rows.
+
+    head_h = softmax( Q_h (E K_h)^T / sqrt(D) ) (F V_h)      (the paper's equation 7)
+
+    Args:
+        dim: M, the width of the input and the output.
+        num_heads: H.
+        max_length: the longest context. `linear` and `fixed` refuse longer ones; the window kinds
+            cut windows of ceil(max_length / k); `dynamic` and `full` do not need it.
+        k: the number of rows keys and values are shortened to; `full` does not need it.
+        projection: where E and F come from, see `projection.py`. `full` is ordinary attention.
+        sharing: `none` (E and F for each key/value head), `headwise` (one E, one F), `kv` (E = F),
+            `layerwise` (as `kv`; an encoder has one for all layers).
+        head_dim: D, by default dim // num_heads.
+        num_kv_heads: G; fewer than num_heads lets groups of heads share keys and values.
+        context_dim: the width of the context for cross-attention, by default dim.
+        bias: whether the four linear maps have one. K is X W_k + b in every order, so its bias
+            meets E as (E 1) b.
+        dropout: the rate of attention dropout in training.
+        dropout_kind: `rows` drops a shortened row of a head for all queries of the sample at once:
+            each weight is dropped as often as usual and the expectation is the same, but the fused
+            kernel stays in use. `weights` drops every weight on its own, which materialises them.
+        keep_scale: scale what is left of E where positions are missing, see `LinearProjection`.
+        plan: an order of multiplication to use always; None chooses the cheapest for each call.
+        external_projection: the owner passes the projection to each call (layerwise sharing).
+
+    A padded position (mask False) never reaches an output or a gradient, whatever it holds, NaN
+    included; output rows at padded positions are zero.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        max_length: int | None = None,
+        k: int | None = None,
+        projection: ProjectionKind = "linear",
+        sharing: Sharing = "kv",
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        context_dim: int | None = None,
+        bias: bool = True,
+        dropout: float = 0.0,
+        dropout_kind: DropoutKind = "rows",
+        keep_scale: bool = True,
+        plan: Plan | None = None,
+        external_projection: bool = False,
+    ) -> None:
+        super().__init__()
+        checks.positive("dim", dim)
+        checks.positive("num_heads", num_heads)
+        if head_dim is None:
+            if dim % num_heads:
+                raise ValueError(
+                    f"dim must be divisible by num_heads: got dim={dim}, num_heads={num_heads}. "
+                    "Change one of them, or give head_dim."
+                )
+            head_dim = dim // num_heads
+        checks.positive("head_dim", head_dim)
+        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
+        checks.positive("num_kv_heads", num_kv_heads)
+        if num_heads % num_kv_heads:
+            raise ValueError(
+                f"num_heads must be divisible by num_kv_heads: got num_heads={num_heads}, "
+                f"num_kv_heads={num_kv_heads}. Use a divisor of num_heads, 1 for a single one."
+            )
+        checks.probability("dropout", dropout)
+        checks.one_of("dropout_kind", dropout_kind, get_args(DropoutKind))
+        check_projection(projection, sharing, k, max_length)
+        if plan is not None and projection == "max" and plan.shorten == "keys":
+            raise ValueError(
+                "max pooling is defined on the input, because it does not commute with W_k: got "
+                "plan.shorten='keys'. Use shorten='input', or leave plan=None."
+            )
+        self.dim = dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.head_dim = head_dim
+        self.context_dim = dim if context_dim is None else context_dim
+        self.k = k
+        self.kind: ProjectionKind = projection
+        self.sharing: Sharing = sharing
+        self.dropout = dropout
+        self.dropout_kind: DropoutKind = dropout_kind
+        self.plan = plan
+        self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(self.context_dim, num_kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(self.context_dim, num_kv_heads * head_dim, bias=bias)
+        self.out_proj = nn.Linear(num_heads * head_dim, dim, bias=bias)
+        self.projection: Projection | None = None
+        if projection != "full" and not external_projection:
+            assert k is not None
+            self.projection = build_projection(
+                projection,
+                k=k,
+                max_length=max_length,
+                sharing=sharing,
+                num_kv_heads=num_kv_heads,
+                dim=self.context_dim,
+                keep_scale=keep_scale,
+            )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        projection: Projection | None = None,
+    ) -> Tensor:
+        """x (B, N, M) -> (B, N, M). mask (B, N) and context_mask (B, S): True = a real position.
+
+        Without a context x attends to itself. `projection` is for layers built with
+        `external_projection`.
+        """
+        x = self._without_padding("x", x, "mask", mask, self.dim)
+        if context is None:
+            if context_mask is not None:
+                raise ValueError("context_mask needs a context: got None. For x itself pass mask.")
+            context, context_mask = x, mask
+        else:
+            context = self._without_padding(
+                "context", context, "context_mask", context_mask, self.context_dim
+            )
+        memory = self._summarise(context, context_mask, projection, queries=x.shape[1])
+        y = in_row_blocks(
+            lambda samples, rows: self.attend(rows, memory.samples(samples)),
+            x,
+            width=max(self.dim, self.num_heads * self.head_dim),
+        )
+        return y if mask is None else y.masked_fill(~mask[..., None], 0.0)
+
+    def summarise(
+        self,
+        context: Tensor,
+        *,
+        mask: Tensor | None = None,
+        projection: Projection | None = None,
+        queries: int = 1,
+    ) -> Memory | FoldedMemory:
+        """Shorten a context (B, S, M) to a memory that `attend` can use any number of times.
+
+        `queries` is how many rows will attend to it, which decides whether folding pays.
+        """
+        context = self._without_padding("context", context, "mask", mask, self.context_dim)
+        return self._summarise(context, mask, projection, queries=queries)
+
+    def attend(self, x: Tensor, memory: Memory | FoldedMemory) -> Tensor:
+        """x (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
+        if isinstance(memory, FoldedMemory):
+            weights = self._folded_weights(x, memory)
+            return self._mix_folded(self._drop_weights(weights), memory)
+        query = self._heads(self.q_proj(x), self.num_heads)  # (B, H, N, D)
+        drop = self.dropout if self.training and self.dropout_kind == "weights" else 0.0
+        mixed = F.scaled_dot_product_attention(
+            query,
+            memory.key,
+            memory.value,
+            attn_mask=None if memory.keep is None else memory.keep[:, None, None],
+            dropout_p=drop,
+            enable_gqa=memory.key.shape[1] != self.num_heads,
+        )  # (B, H, N, D)
+        return self.out_proj(mixed.transpose(1, 2).flatten(2))
+
+    def weights(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        projection: Projection | None = None,
+    ) -> Tensor:
+        """The attention weights (B, H, N, R), which the forward pass never materialises."""
+        x = self._without_padding("x", x, "mask", mask, self.dim)
+        if context is None:
+            context, context_mask = x, mask
+        context = self._without_padding(
+            "context", context, "context_mask", context_mask, self.context_dim
+        )
+        key, _, keep = self._rows(context, context_mask, projection)
+        query = self._heads(self.q_proj(x), self.num_heads)
+        scores = query @ self._for_all_heads(key).transpose(-1, -2) * self.head_dim**-0.5
+        if keep is not None:
+            scores = scores.masked_fill(~keep[:, None, None], torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1)
+        if keep is not None:
+            weights = weights.masked_fill(~keep[:, None, None], 0.0)
+        return weights if mask is None else weights.masked_fill(~mask[:, None, :, None], 0.0)
+
+    def shape(self, *, batch: int, length: int, context: int | None = None) -> AttentionShape:
+        """The sizes of one call, for `cost.py` and `plan.py`."""
+        projection = self.projection
+        return AttentionShape(
+            batch=batch,
+            length=length,
+            context=context,
+            dim=self.dim,
+            num_heads=self.num_heads,
+            k=self.k,
+            max_length=None if projection is None else projection.max_length,
+            head_dim=self.head_dim,
+            num_kv_heads=self.num_kv_heads,
+            projection=self.kind,
+            sharing=self.sharing,
+            bias=self.q_proj.bias is not None,
+        )
+
+    def _without_padding(
+        self, name: str, x: Tensor, mask_name: str, mask: Tensor | None, channels: int
+    ) -> Tensor:
+        """Check x, and replace what stands in padded positions by zero."""
+        checks.sequence(name, x, channels)
+        if mask is None:
+            return x
+        checks.padding_mask(mask_name, mask, x)
+        return x.masked_fill(~mask[..., None], 0.0)
+
+    def _summarise(
+        self, context: Tensor, mask: Tensor | None, projection: Projection | None, queries: int
+    ) -> Memory | FoldedMemory:
+        memory = self._rows(context, mask, projection)
+        if self.training and self.dropout and self.dropout_kind == "rows":
+            value = self._for_all_heads(memory.value)
+            value = value * dropout(value.new_ones(*value.shape[:3], 1), self.dropout, True)
+            memory = Memory(memory.key, value, memory.keep)
+        if self._attend_form(context, queries, rows=memory.key.shape[2]) == "absorbed":
+            return self._fold(memory)
+        if memory.key.shape[1] != memory.value.shape[1]:
+            memory = memory._replace(key=self._for_all_heads(memory.key))
+        return memory
+
+    def _rows(self, context: Tensor, mask: Tensor | None, projection: Projection | None) -> Memory:
+        """The shortened keys and values, (B, G, R, D) each."""
+        if self.kind == "full":
+            key = self._heads(self.k_proj(context), self.num_kv_heads)
+            return Memory(key, self._heads(self.v_proj(context), self.num_kv_heads), mask)
+        if projection is None:
+            projection = self.projection
+        if projection is None:
+            raise ValueError(
+                "this layer was built with external_projection=True: pass projection= to the call."
+            )
+        rows = self.k if self.k != projection.k else None
+        shortening = projection(context, mask, rows=rows)
+        if self._shorten_order(context) == "input":
+            both = shortening.inputs(context)  # (B, P, T, R, M)
+            key = self._through(self.k_proj, both[:, 0], shortening, side=0)
+            value = self._through(self.v_proj, both[:, -1], shortening, side=-1)
+        else:
+            key, value = (
+                shortening.keys(
+                    F.linear(context, linear.weight).unflatten(2, (self.num_kv_heads, -1)), side
+                )
+                + self._bias(linear, shortening, side)
+                for side, linear in enumerate((self.k_proj, self.v_proj))
+            )
+        return Memory(key, value, shortening.keep)
+
+    def _through(
+        self, linear: nn.Linear, rows: Tensor, shortening: Shortening, side: int
+    ) -> Tensor:
+        """Shortened inputs (B, T, R, M) through W_k or W_v -> (B, G, R, D)."""
+        if rows.shape[1] == 1:
+            result = self._heads(F.linear(rows[:, 0], linear.weight), self.num_kv_heads)
+        else:
+            weight = linear.weight.unflatten(0, (self.num_kv_heads, -1))  # (G, D, M)
+            result = rows @ weight.transpose(1, 2)
+        return result + self._bias(linear, shortening, side)
+
+    def _bias(self, linear: nn.Linear, shortening: Shortening, side: int) -> Tensor | float:
+        """(E 1) b, what a bias of W_k or W_v becomes: broadcasts to (B, G, R, D)."""
+        if linear.bias is None:
+            return 0.0
+        bias = linear.bias.view(1, self.num_kv_heads, 1, -1)
+        if not shortening.commutes:
+            return bias
+        sums = shortening.row_sums()  # (1 or B, P, T, R)
+        return sums[:, min(side, sums.shape[1] - 1), ..., None] * bias
+
+    def _fold(self, memory: Memory) -> FoldedMemory:
+        """Multiply W_q into the keys and W_o into the values."""
+        key, value = self._for_all_heads(memory.key), self._for_all_heads(memory.value)
+        key = key * self.head_dim**-0.5
+        batch, heads, rows, _ = key.shape
+        w_q = self.q_proj.weight.unflatten(0, (heads, -1))  # (H, D, M)
+        w_o = self.out_proj.weight.t().unflatten(0, (heads, -1))  # (H, D, M)
+        score = (key @ w_q).flatten(1, 2)  # (B, H*R, M)
+        output = (value @ w_o).flatten(1, 2)  # (B, H*R, M)
+        offset = None
+        if self.q_proj.bias is not None:
+            bias = self.q_proj.bias.view(heads, -1, 1)
+            offset = (key @ bias).reshape(batch, 1, heads * rows)
+        if memory.keep is not None:
+            hidden = torch.zeros_like(memory.keep, dtype=score.dtype)
+            hidden = hidden.masked_fill(~memory.keep, torch.finfo(score.dtype).min / 2)
+            hidden = hidden.repeat(1, heads)[:, None]  # (B, 1, H*R)
+            offset = hidden if offset is None else offset + hidden
+        return FoldedMemory(score, offset, output)
+
+    def _folded_weights(self, x: Tensor, memory: FoldedMemory) -> Tensor:
+        if memory.offset is None:
+            scores = x @ memory.score.mT
+        else:
+            scores = torch.baddbmm(memory.offset, x, memory.score.mT)
+        heads = scores.unflatten(2, (self.num_heads, -1))  # (B, N, H, R)
+        return heads.softmax(-1)
+
+    def _mix_folded(self, weights: Tensor, memory: FoldedMemory) -> Tensor:
+        if self.out_proj.bias is None:
+            return weights.flatten(2) @ memory.output
+        return torch.baddbmm(self.out_proj.bias, weights.flatten(2), memory.output)
+
+    def _drop_weights(self, weights: Tensor) -> Tensor:
+        drop = self.training and self.dropout_kind == "weights"
+        return dropout(weights, self.dropout, drop)
+
+    def _shorten_order(self, context: Tensor) -> str:
+        if self.plan is not None:
+            return self.plan.shorten
+        batch, length, _ = context.shape
+        return choose_shorten(self.shape(batch=batch, length=length))
+
+    def _attend_form(self, context: Tensor, queries: int, rows: int) -> str:
+        if self.plan is not None:
+            return self.plan.attend
+        shape = self.shape(batch=context.shape[0], length=queries, context=context.shape[1])
+        return choose_attend(shape)
+
+    def _heads(self, x: Tensor, heads: int) -> Tensor:
+        """(B, N, heads*D) -> (B, heads, N, D), a view."""
+        return x.unflatten(2, (heads, -1)).transpose(1, 2)
+
+    def _for_all_heads(self, x: Tensor) -> Tensor:
+        """(B, G or H, R, D) -> (B, H, R, D)"""
+        return x if x.shape[1] == self.num_heads else x.repeat_interleave(
+            self.num_heads // x.shape[1], dim=1
+        )
+
+    def extra_repr(self) -> str:
+        return (
+            f"dim={self.dim}, num_heads={self.num_heads}, k={self.k}, projection={self.kind!r}, "
+            f"sharing={self.sharing!r}"
+        )

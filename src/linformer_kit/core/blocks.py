@@ -1,0 +1,47 @@
+"""Row blocks: work that treats every row alike, done on few rows at a time.
+
+Once the keys and values are shortened, each row of a Linformer layer is on its own until the next
+layer. On a CPU it is then faster to take some rows through the whole layer than all rows through
+each operation: what lies between two operations stays in the cache, and the wide hidden layer is
+never allocated for the whole sequence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+VALUES = 2**21  # of the widest row, in one block: 8 MB of float32, a part of the last-level cache
+
+
+def rows_in_block(width: int) -> int:
+    """How many rows to take at once, where the widest intermediate has `width` channels."""
+    return max(256, VALUES // width)
+
+
+def in_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Tensor:
+    """fn(slice(None), *tensors) for tensors (B, N, C), by blocks of rows where that pays.
+
+    fn takes the slice of the batch the rows come from, then some rows of each tensor. Blocks are
+    for inference on a CPU: with gradients every intermediate is kept anyway.
+    """
+    first = tensors[0]
+    batch, length = first.shape[:2]
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or first.device.type != "cpu":
+        return fn(slice(None), *tensors)
+    size = rows_in_block(width)
+    if batch * length <= size:
+        return fn(slice(None), *tensors)
+    together = max(1, size // length)  # whole samples in a block, when they are short
+    result: Tensor | None = None
+    for b in range(0, batch, together):
+        samples = slice(b, b + together)
+        for i in range(0, length, size):
+            block = fn(samples, *(tensor[samples, i : i + size] for tensor in tensors))
+            if result is None:
+                result = block.new_empty(batch, length, block.shape[2])
+            result[samples, i : i + size] = block
+    assert result is not None
+    return result

@@ -1,0 +1,66 @@
+"""Dropout that does not cost more than the matrix products around it.
+
+On a CPU `F.dropout` spends about 10 ns on each value, most of it drawing a float: for the hidden
+layer of a feed-forward block that is as long as its multiplication. Here 16 random bits decide
+each value, four values to one draw, which is several times faster. The rate is rounded to a
+multiple of 2**-16 and the rest scaled by exactly its inverse, so the expectation is kept.
+
+Elsewhere (other devices, `torch.compile`) this is `F.dropout`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+_LEVELS = 2**16
+
+
+def _levels(p: float) -> int:
+    return max(1, round(p * _LEVELS))
+
+
+def keep_mask(shape: tuple[int, ...], p: float) -> Tensor:
+    """A boolean tensor on the CPU, False with probability p."""
+    count = 1
+    for size in shape:
+        count *= size
+    draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
+    lanes = draws.view(torch.int16)[:count].view(shape)  # uniform on [-2**15, 2**15)
+    return lanes >= _levels(p) - _LEVELS // 2
+
+
+def keep_scale(p: float) -> float:
+    """What the values kept by `keep_mask` are multiplied by."""
+    return _LEVELS / (_LEVELS - _levels(p))
+
+
+class _Drop(torch.autograd.Function):
+    """x * keep * scale, holding one byte a value for the backward pass."""
+
+    @staticmethod
+    def forward(x: Tensor, keep: Tensor, scale: float) -> Tensor:
+        return (x * keep).mul_(scale)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, keep, ctx.scale = inputs
+        ctx.save_for_backward(keep)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (keep,) = ctx.saved_tensors
+        return grads[0] * keep * ctx.scale, None, None
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """Zero each value of x with probability p and scale the others by 1 / (1 - p)."""
+    if not training or p == 0.0:
+        return x
+    if torch.compiler.is_compiling() or x.device.type != "cpu":
+        return F.dropout(x, p, training=True)
+    result: Tensor = _Drop.apply(x, keep_mask(tuple(x.shape), p), keep_scale(p))
+    return result

@@ -1,0 +1,256 @@
+"""The Linformer encoder: attention and feed-forward layers, in O(n k).
+
+Legend: B batch, N positions, M model size, R shortened rows, H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
+
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from . import checks
+from .attention import DropoutKind, LinformerAttention
+from .blocks import in_row_blocks
+from .dropout import dropout
+from .feedforward import Activation, FeedForward
+from .plan import Plan
+from .positions import LearnedPositions, Positions, SinusoidalPositions
+from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
+
+Norm = Literal["pre", "post"]
+
+
+class EncoderLayer(nn.Module):
+    """Attention, then feed-forward, each with its norm and its residual.
+
+    pre:   x = x + drop(attention(norm(x)));  x = x + drop(feed_forward(norm(x)))
+    post:  x = norm(x + drop(attention(x)));  x = norm(x + drop(feed_forward(x)))
+    """
+
+    def __init__(
+        self,
+        attention: LinformerAttention,
+        feed_forward: FeedForward,
+        *,
+        norm: Norm = "pre",
+        norm_eps: float = 1e-5,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.feed_forward = feed_forward
+        self.norm: Norm = norm
+        self.attention_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
+        self.feed_forward_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor, mask: Tensor | None, projection: Projection | None) -> Tensor:
+        """x (B, N, M), finite at padded positions too; mask (B, N) or None."""
+        source = self.attention_input(x)
+        memory = self.attention.summarise(
+            source, mask=mask, projection=projection, queries=x.shape[1]
+        )
+
+        def rest(samples: slice, rows: Tensor, source_rows: Tensor) -> Tensor:
+            attended = self.attention.attend(source_rows, memory.samples(samples))
+            rows = rows + dropout(attended, self.dropout, self.training)
+            if self.norm == "pre":
+                fed = self.feed_forward(self.feed_forward_norm(rows))
+                return rows + dropout(fed, self.dropout, self.training)
+            rows = self.attention_norm(rows)
+            fed = self.feed_forward(rows)
+            return self.feed_forward_norm(rows + dropout(fed, self.dropout, self.training))
+
+        return in_row_blocks(rest, x, source, width=self.feed_forward.w_1.out_features)
+
+    def attention_input(self, x: Tensor) -> Tensor:
+        """What the attention of this layer looks at."""
+        return self.attention_norm(x) if self.norm == "pre" else x
+
+
+class EncoderTrace(NamedTuple):
+    """An encoder's output with all that led to it."""
+
+    output: Tensor  # (B, N, M)
+    hidden_states: tuple[Tensor, ...]  # the input of each layer, then the output: (B, N, M) each
+    attentions: tuple[Tensor, ...]  # (B, H, N, R) for each layer
+
+
+class LinformerEncoder(nn.Module):
+    """A stack of Linformer layers: (B, N, dim) -> (B, N, dim) in time and memory O(n k).
+
+    Args:
+        dim, num_heads, max_length, projection, sharing, head_dim, num_kv_heads, bias,
+            dropout_kind, keep_scale, plan: as in `LinformerAttention`. With sharing='layerwise'
+            one projection, `encoder.projection`, serves every layer.
+        depth: the number of layers.
+        k: the number of shortened rows; a sequence gives each layer its own (the paper: smaller
+            in higher layers). With layerwise sharing the matrix has max(k) rows and a layer uses
+            the first k of them; conv, whose filter has one width, then needs one k.
+        ff_dim: the hidden size of the feed-forward part, by default 4 * dim.
+        norm: `pre` (with a final norm) or `post`.
+        activation: gelu, relu or swiglu.
+        positions: `none`, `learned` (up to max_length) or `sinusoidal`, added to the input.
+        dropout: on the input after positions and on the output of every branch.
+        attention_dropout: on the attention, by default the same as `dropout`.
+        activation_dropout: on the hidden layer of the feed-forward part.
+        gradient_checkpointing: in training keep only the input of each layer and compute the rest
+            again in the backward pass: less memory, about a third more time. May be set later.
+
+    mask (B, N) is True at real positions. What stands elsewhere never reaches an output or a
+    gradient, and rows of the output there are zero.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        depth: int,
+        num_heads: int,
+        max_length: int | None = None,
+        k: int | Sequence[int] | None = None,
+        ff_dim: int | None = None,
+        projection: ProjectionKind = "linear",
+        sharing: Sharing = "layerwise",
+        norm: Norm = "pre",
+        activation: Activation = "gelu",
+        positions: Positions = "none",
+        dropout: float = 0.0,
+        attention_dropout: float | None = None,
+        activation_dropout: float = 0.0,
+        dropout_kind: DropoutKind = "rows",
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        bias: bool = True,
+        norm_eps: float = 1e-5,
+        keep_scale: bool = True,
+        plan: Plan | None = None,
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        checks.positive("depth", depth)
+        checks.one_of("norm", norm, get_args(Norm))
+        checks.one_of("positions", positions, get_args(Positions))
+        checks.probability("dropout", dropout)
+        k_of_layer = _k_of_each_layer(k, depth)
+        for layer_k in k_of_layer:
+            check_projection(projection, sharing, layer_k, max_length)
+        _check_shared_k(projection, sharing, k_of_layer)
+        self.dim = dim
+        self.dropout = dropout
+        self.gradient_checkpointing = gradient_checkpointing
+        shared = sharing == "layerwise" and projection != "full"
+        self.layers = nn.ModuleList(
+            EncoderLayer(
+                LinformerAttention(
+                    dim=dim,
+                    num_heads=num_heads,
+                    max_length=max_length,
+                    k=layer_k,
+                    projection=projection,
+                    sharing=sharing,
+                    head_dim=head_dim,
+                    num_kv_heads=num_kv_heads,
+                    bias=bias,
+                    dropout=dropout if attention_dropout is None else attention_dropout,
+                    dropout_kind=dropout_kind,
+                    keep_scale=keep_scale,
+                    plan=plan,
+                    external_projection=shared,
+                ),
+                FeedForward(
+                    dim=dim,
+                    ff_dim=4 * dim if ff_dim is None else ff_dim,
+                    activation=activation,
+                    dropout=activation_dropout,
+                    bias=bias,
+                ),
+                norm=norm,
+                norm_eps=norm_eps,
+                dropout=dropout,
+            )
+            for layer_k in k_of_layer
+        )
+        self.projection: Projection | None = None
+        if shared:
+            self.projection = build_projection(
+                projection,
+                k=max(layer_k for layer_k in k_of_layer if layer_k is not None),
+                max_length=max_length,
+                sharing=sharing,
+                num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads,
+                dim=dim,
+                keep_scale=keep_scale,
+            )
+        self.positions = _build_positions(positions, max_length, dim)
+        self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """x (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""
+        x = self._enter(x, mask)
+        for layer in self.layers:
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(layer, x, mask, self.projection, use_reentrant=False)
+            else:
+                x = layer(x, mask, self.projection)
+        return self._leave(x, mask)
+
+    def trace(self, x: Tensor, *, mask: Tensor | None = None) -> EncoderTrace:
+        """As forward, keeping every layer's input and its attention weights (B, H, N, R)."""
+        x = self._enter(x, mask)
+        hidden_states, attentions = [], []
+        for layer in self.layers:
+            assert isinstance(layer, EncoderLayer)
+            hidden_states.append(x)
+            source = layer.attention_input(x)
+            weights = layer.attention.weights(source, mask=mask, projection=self.projection)
+            attentions.append(weights)
+            x = layer(x, mask, self.projection)
+        output = self._leave(x, mask)
+        return EncoderTrace(output, (*hidden_states, output), tuple(attentions))
+
+    def _enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Check the input, take out what stands in the padding, add positions."""
+        checks.sequence("x", x, self.dim)
+        if mask is not None:
+            checks.padding_mask("mask", mask, x)
+            x = x.masked_fill(~mask[..., None], 0.0)
+        if self.positions is not None:
+            x = self.positions(x)
+        return dropout(x, self.dropout, self.training)
+
+    def _leave(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+
+
+def _k_of_each_layer(k: int | Sequence[int] | None, depth: int) -> list[int | None]:
+    if k is None or isinstance(k, int):
+        return [k] * depth
+    if len(k) != depth:
+        raise ValueError(
+            f"k must be one number or one for each of the {depth} layers: got {len(k)}, {list(k)}."
+        )
+    return list(k)
+
+
+def _check_shared_k(projection: str, sharing: str, k_of_layer: list[int | None]) -> None:
+    if projection == "conv" and sharing == "layerwise" and len(set(k_of_layer)) > 1:
+        raise ValueError(
+            f"one conv filter has one width, so layerwise sharing needs one k: got {k_of_layer}. "
+            "Use sharing='kv', or the same k in every layer."
+        )
+
+
+def _build_positions(positions: Positions, max_length: int | None, dim: int) -> nn.Module | None:
+    if positions == "none":
+        return None
+    if positions == "sinusoidal":
+        return SinusoidalPositions(dim=dim)
+    if max_length is None:
+        raise ValueError("learned positions need max_length: got None. Give it, or 'sinusoidal'.")
+    return LearnedPositions(max_length=max_length, dim=dim)

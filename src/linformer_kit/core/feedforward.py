@@ -1,0 +1,170 @@
+"""The feed-forward half of a layer: W_2 act(W_1 x), act one of gelu, relu, swiglu.
+
+Trained on a CPU it runs in row blocks, forward and backward, as one autograd function: the hidden
+layer is the widest tensor of a Transformer, and this keeps one copy of it (before the activation)
+where the plain form keeps two or three.
+
+Legend: R rows (batch and length folded), M model size, F hidden size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from . import checks
+from .blocks import rows_in_block
+from .dropout import dropout, keep_mask, keep_scale
+
+Activation = Literal["gelu", "relu", "swiglu"]
+
+
+def swiglu(hidden: Tensor) -> Tensor:
+    """silu(a) * b for hidden = [a, b] (Shazeer 2020): halves the width."""
+    gate, value = hidden.chunk(2, dim=-1)
+    return F.silu(gate) * value
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": F.gelu,
+    "relu": F.relu,
+    "swiglu": swiglu,
+}
+
+
+class FeedForward(nn.Module):
+    """(B, N, dim) -> (B, N, dim), each row on its own.
+
+    `dropout` is applied to the activated hidden layer. With swiglu W_1 has 2 * ff_dim rows.
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        ff_dim: int,
+        activation: Activation = "gelu",
+        dropout: float = 0.0,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        checks.positive("ff_dim", ff_dim)
+        checks.one_of("activation", activation, get_args(Activation))
+        checks.probability("activation_dropout", dropout)
+        self.activation: Activation = activation
+        self.dropout = dropout
+        self.w_1 = nn.Linear(dim, ff_dim * (2 if activation == "swiglu" else 1), bias=bias)
+        self.w_2 = nn.Linear(ff_dim, dim, bias=bias)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for linear in (self.w_1, self.w_2):
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        drop = self.dropout if self.training else 0.0
+        if self._in_blocks(x):
+            y, _, _ = _BlockedFeedForward.apply(
+                x.reshape(-1, x.shape[-1]),
+                self.w_1.weight,
+                self.w_1.bias,
+                self.w_2.weight,
+                self.w_2.bias,
+                self.activation,
+                drop,
+            )
+            return y.view(x.shape)
+        hidden = ACTIVATIONS[self.activation](self.w_1(x))
+        return self.w_2(dropout(hidden, drop, training=self.training))
+
+    def _in_blocks(self, x: Tensor) -> bool:
+        """Whether to train by `_BlockedFeedForward`: on a CPU, with weights of one type."""
+        return (
+            torch.is_grad_enabled()
+            and not torch.compiler.is_compiling()
+            and x.device.type == "cpu"
+            and not torch.is_autocast_enabled("cpu")
+            and x.dtype == self.w_1.weight.dtype
+        )
+
+
+class _BlockedFeedForward(torch.autograd.Function):
+    """y = W_2 drop(act(W_1 x)), a block of rows at a time. Also returns what backward needs."""
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        w_1: Tensor,
+        b_1: Tensor | None,
+        w_2: Tensor,
+        b_2: Tensor | None,
+        activation: Activation,
+        drop: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        rows = x.shape[0]
+        y = x.new_empty(rows, w_2.shape[0])
+        hidden = x.new_empty(rows, w_1.shape[0])
+        keep = keep_mask((rows, w_2.shape[1]), drop) if drop else x.new_empty(0, dtype=torch.bool)
+        for block in _blocks(rows, w_1.shape[0]):
+            _linear(x[block], w_1, b_1, out=hidden[block])
+            active = ACTIVATIONS[activation](hidden[block])
+            if drop:
+                active.mul_(keep[block]).mul_(keep_scale(drop))
+            _linear(active, w_2, b_2, out=y[block])
+        return y, hidden, keep
+
+    @staticmethod
+    def setup_context(
+        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
+    ) -> None:
+        x, w_1, b_1, w_2, b_2, ctx.activation, ctx.drop = inputs
+        _, hidden, keep = output
+        ctx.mark_non_differentiable(hidden, keep)
+        ctx.save_for_backward(x, w_1, w_2, hidden, keep)
+        ctx.has_bias = b_1 is not None, b_2 is not None
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, w_1, w_2, hidden, keep = ctx.saved_tensors
+        grad_y = grads[0]
+        grad_x, grad_w_1, grad_w_2 = torch.empty_like(x), torch.zeros_like(w_1), torch.zeros_like(w_2)
+        grad_b_1 = w_1.new_zeros(w_1.shape[0]) if ctx.has_bias[0] else None
+        for block in _blocks(x.shape[0], w_1.shape[0]):
+            with torch.enable_grad():
+                raw = hidden[block].detach().requires_grad_()
+                active = ACTIVATIONS[ctx.activation](raw)
+            grad_active = grad_y[block] @ w_2
+            if ctx.drop:
+                grad_active.mul_(keep[block]).mul_(keep_scale(ctx.drop))
+            (grad_raw,) = torch.autograd.grad(active, raw, grad_active)
+            kept = active.detach()
+            if ctx.drop:
+                kept = kept.mul_(keep[block]).mul_(keep_scale(ctx.drop))
+            grad_w_2.addmm_(grad_y[block].t(), kept)
+            grad_w_1.addmm_(grad_raw.t(), x[block])
+            torch.mm(grad_raw, w_1, out=grad_x[block])
+            if grad_b_1 is not None:
+                grad_b_1 += grad_raw.sum(0)
+        grad_b_2 = grad_y.sum(0) if ctx.has_bias[1] else None
+        return grad_x, grad_w_1, grad_b_1, grad_w_2, grad_b_2, None, None
+
+
+def _blocks(rows: int, width: int) -> list[slice]:
+    size = rows_in_block(width)
+    return [slice(i, i + size) for i in range(0, rows, size)]
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
+    if bias is None:
+        torch.mm(x, weight.t(), out=out)
+    else:
+        torch.addmm(bias, x, weight.t(), out=out)

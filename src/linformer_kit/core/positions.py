@@ -1,0 +1,64 @@
+"""Where a row stands, added to what it says."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+Positions = Literal["none", "learned", "sinusoidal"]
+
+
+class LearnedPositions(nn.Module):
+    """One learned vector for each of `max_length` positions."""
+
+    def __init__(self, *, max_length: int, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(max_length, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, N, M) -> (B, N, M)"""
+        length, max_length = x.shape[1], self.weight.shape[0]
+        if length > max_length:
+            raise ValueError(
+                f"learned positions reach to max_length={max_length}: got {length} positions. "
+                "Truncate the input, call linformer_kit.resize_max_length(model, "
+                f"{length}), or use positions='sinusoidal', which have no end."
+            )
+        return x + self.weight[:length]
+
+    def resize(self, max_length: int) -> None:
+        """Interpolate the vectors to a new number of positions."""
+        old = self.weight.detach().t()[None].float()  # (1, M, N)
+        new = F.interpolate(old, size=max_length, mode="linear", align_corners=True)[0].t()
+        self.weight = nn.Parameter(
+            new.contiguous().to(self.weight.dtype), requires_grad=self.weight.requires_grad
+        )
+
+
+class SinusoidalPositions(nn.Module):
+    """sin and cos of the position at dim / 2 wavelengths from 2 pi to 20,000 pi (Vaswani 2017)."""
+
+    frequency: Tensor
+
+    def __init__(self, *, dim: int) -> None:
+        super().__init__()
+        if dim % 2:
+            raise ValueError(
+                f"sinusoidal positions need an even dim: got {dim}. Use 'learned' or an even dim."
+            )
+        exponent = torch.arange(0, dim, 2, dtype=torch.float32) / dim
+        self.register_buffer("frequency", torch.exp(-math.log(1e4) * exponent), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (B, N, M) -> (B, N, M)"""
+        position = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
+        angle = position[:, None] * self.frequency.float()  # (N, M/2)
+        return x + torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype)

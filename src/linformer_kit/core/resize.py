@@ -1,0 +1,36 @@
+"""A new max_length for a trained model."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from . import checks
+from .positions import LearnedPositions
+from .projection import NEED_MAX_LENGTH, Projection
+
+
+def resize_max_length(module: nn.Module, max_length: int) -> nn.Module:
+    """Give every projection and position table in `module` a new max_length, by interpolation.
+
+    Each row of E is stretched or squeezed to the new length and keeps its norm, so the scale of
+    the shortened rows stays; windows become wider or narrower, k stays. Works in place, so make
+    the optimizer afterwards. Fine-tune a little at the new length: interpolation is a start.
+
+    Returns the same module.
+    """
+    checks.positive("max_length", max_length)
+    parts = [m for m in module.modules() if isinstance(m, (Projection, LearnedPositions))]
+    for part in parts:
+        if isinstance(part, Projection) and part.max_length is not None and part.k > max_length:
+            raise ValueError(
+                f"max_length must be at least k={part.k}: got {max_length}. "
+                "Build a model with a smaller k instead."
+            )
+    if not parts:
+        raise ValueError(
+            f"nothing in {type(module).__name__} depends on max_length: only the projections "
+            f"{', '.join(NEED_MAX_LENGTH)} and learned positions do."
+        )
+    for part in parts:
+        part.resize(max_length)
+    return module

@@ -1,0 +1,172 @@
+"""E and F of one batch, applied: S rows become R, on either side of W_k.
+
+A `Shortening` is what a projection makes of an input. `inputs(x)` shortens X itself, for the order
+(E X) W_k; `keys(values, side)` shortens what has been through W_k already, for E (X W_k). A bias
+b of W_k adds (E 1) b to the shortened rows in both orders: `row_sums` is E 1.
+
+Legend: B batch, S context positions, R shortened rows, C channels, G key/value heads, D head size,
+P sides (1 when E = F, else 2: key, value), T heads that have a matrix of their own (1 or G).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Shortening:
+    """Base. `keep` (B, R) is False at rows that stand for padding alone; None: all are real."""
+
+    keep: Tensor | None = None
+    commutes = True  # whether E (X W) = (E X) W
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """x (B, S, C) -> (B, P, T, R, C): every matrix applied to the same rows."""
+        raise NotImplementedError
+
+    def keys(self, values: Tensor, side: int) -> Tensor:
+        """values (B, S, G, D) -> (B, G, R, D), by the matrices of side 0 (keys) or 1 (values)."""
+        raise NotImplementedError
+
+    def row_sums(self) -> Tensor:
+        """E 1, with 1 only at real positions: (1 or B, P, T, R)."""
+        raise NotImplementedError
+
+
+class MatrixShortening(Shortening):
+    """A dense E: `matrix` (P, T, R, S), or (B, P, T, R, S) where it depends on the input."""
+
+    def __init__(self, matrix: Tensor, *, scale: Tensor | None, mask: Tensor | None) -> None:
+        self.matrix = matrix
+        self.scale = scale  # (1 or B, P, T, R), multiplies the rows of E
+        self.mask = mask
+
+    def _scaled(self, rows: Tensor) -> Tensor:
+        return rows if self.scale is None else rows * self.scale[..., None].to(rows.dtype)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        *batch, sides, heads, rows, length = self.matrix.shape
+        flat = self.matrix.reshape(*batch, sides * heads * rows, length)
+        return self._scaled(_product(flat, x).view(-1, sides, heads, rows, x.shape[2]))
+
+    def keys(self, values: Tensor, side: int) -> Tensor:
+        matrix = self.matrix.select(-4, min(side, self.matrix.shape[-4] - 1))  # (..., T, R, S)
+        if matrix.shape[-3] == 1:
+            rows = _product(matrix.squeeze(-3), values.flatten(2))  # (B, R, G*D)
+            rows = rows.unflatten(2, values.shape[2:]).transpose(1, 2)
+        else:
+            rows = matrix @ values.transpose(1, 2)
+        if self.scale is None:
+            return rows
+        return rows * self.scale[:, min(side, self.scale.shape[1] - 1), ..., None].to(rows.dtype)
+
+    def row_sums(self) -> Tensor:
+        matrix = self.matrix if self.matrix.dim() == 5 else self.matrix[None]
+        if self.mask is None or self.matrix.dim() == 5:  # dynamic: no weight on padding already
+            sums = matrix.sum(-1)
+        else:
+            flat = self.matrix.flatten(0, 2)  # (P*T*R, S)
+            sums = (self.mask.to(flat.dtype) @ flat.T).view(-1, *self.matrix.shape[:3])
+        return sums if self.scale is None else sums * self.scale
+
+
+class WindowShortening(Shortening):
+    """E with the same taps in every window: `taps` (P, T, width), windows laid end to end."""
+
+    def __init__(
+        self,
+        taps: Tensor,
+        *,
+        length: int,
+        mask: Tensor | None,
+        norm: Literal["l2", "count"] | None,
+    ) -> None:
+        self.taps = taps
+        self.width = taps.shape[-1]
+        present = mask
+        if mask is None:
+            present = torch.ones(1, length, dtype=torch.bool, device=taps.device)
+        assert present is not None
+        self.windows = _in_windows(present[..., None], self.width).squeeze(-1)  # (1 or B, R, width)
+        self.keep = None if mask is None else self.windows.any(-1)
+        self.scale = self._scale(norm, length)
+
+    def _scale(self, norm: Literal["l2", "count"] | None, length: int) -> Tensor | None:
+        """What keeps the size of a row whose window is not complete: (1 or B, P, T, R)."""
+        complete = not torch.compiler.is_compiling() and length % self.width == 0
+        if norm is None or (self.keep is None and complete):
+            return None
+        flat = self.taps.flatten(0, 1)  # (P*T, width)
+        present = self.windows.to(flat.dtype)  # (1 or B, R, width)
+        if norm == "count":
+            count = present.sum(-1, keepdim=True).clamp_min(1.0)
+            scale = (self.width / count).expand(-1, -1, flat.shape[0])  # (1 or B, R, P*T)
+        else:
+            whole = flat.square().sum(-1)
+            floor = whole * 1e-12 + torch.finfo(flat.dtype).tiny
+            scale = (whole / torch.maximum(present @ flat.square().T, floor)).sqrt()
+        return scale.unflatten(-1, self.taps.shape[:2]).permute(0, 2, 3, 1)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        windows = _in_windows(x, self.width)  # (B, R, width, C)
+        rows = self.taps.flatten(0, 1) @ windows  # (B, R, P*T, C)
+        rows = rows.unflatten(2, self.taps.shape[:2]).permute(0, 2, 3, 1, 4)
+        return rows if self.scale is None else rows * self.scale[..., None].to(rows.dtype)
+
+    def keys(self, values: Tensor, side: int) -> Tensor:
+        taps = self.taps[min(side, self.taps.shape[0] - 1)]  # (T, width)
+        windows = _in_windows(values.flatten(2), self.width)  # (B, R, width, G*D)
+        if taps.shape[0] == 1:
+            rows = (taps @ windows).squeeze(2)  # (B, R, G*D)
+            rows = rows.unflatten(2, values.shape[2:]).transpose(1, 2)
+        else:
+            windows = windows.unflatten(3, values.shape[2:])
+            rows = torch.einsum("gw,brwgd->bgrd", taps, windows)
+        if self.scale is None:
+            return rows
+        return rows * self.scale[:, min(side, self.scale.shape[1] - 1), ..., None].to(rows.dtype)
+
+    def row_sums(self) -> Tensor:
+        sums = self.windows.to(self.taps.dtype) @ self.taps.flatten(0, 1).T  # (1 or B, R, P*T)
+        sums = sums.unflatten(-1, self.taps.shape[:2]).permute(0, 2, 3, 1)
+        return sums if self.scale is None else sums * self.scale
+
+
+class MaxShortening(Shortening):
+    """The largest value of each window. Not a matrix: it is defined on the input alone."""
+
+    commutes = False
+
+    def __init__(self, width: int, *, mask: Tensor | None) -> None:
+        self.width = width
+        self.mask = mask
+        self.keep = None
+        if mask is not None:
+            self.keep = _in_windows(mask[..., None], width).squeeze(-1).any(-1)
+
+    def inputs(self, x: Tensor) -> Tensor:
+        lowest = torch.finfo(x.dtype).min
+        if self.mask is not None:
+            x = x.masked_fill(~self.mask[..., None], lowest)
+        rows = _in_windows(x, self.width, fill=lowest).amax(2)  # (B, R, C)
+        if self.keep is not None:  # the lowest number is finite, but not fit to be multiplied
+            rows = rows.masked_fill(~self.keep[..., None], 0.0)
+        return rows[:, None, None]
+
+
+def _in_windows(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
+    """x (B, S, C) -> (B, R, width, C); the last window is filled up. A view if S fits."""
+    missing = -x.shape[1] % width
+    if torch.compiler.is_compiling() or missing:
+        x = F.pad(x, (0, 0, 0, missing), value=fill)
+    return x.unflatten(1, (-1, width))
+
+
+def _product(matrix: Tensor, x: Tensor) -> Tensor:
+    """matrix (R, S) or (B, R, S) times x (B, S, C) -> (B, R, C)."""
+    if matrix.dim() == 2 and not torch.compiler.is_compiling() and x.shape[0] == 1:
+        return (matrix @ x[0])[None]  # spares the backward pass a broadcast copy of the matrix
+    return matrix @ x

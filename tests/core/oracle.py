@@ -1,0 +1,60 @@
+"""A module's answer by `core/reference.py`: the same parameters, the paper's loops."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from linformer_kit import LinformerAttention
+from linformer_kit.core import reference
+from linformer_kit.core.projection import Projection
+
+
+def weights_of(layer: LinformerAttention) -> reference.ReferenceWeights:
+    return reference.ReferenceWeights(
+        query=layer.q_proj.weight,
+        key=layer.k_proj.weight,
+        value=layer.v_proj.weight,
+        output=layer.out_proj.weight,
+        query_bias=layer.q_proj.bias,
+        key_bias=layer.k_proj.bias,
+        value_bias=layer.v_proj.bias,
+        output_bias=layer.out_proj.bias,
+    )
+
+
+def shorten_of(layer: LinformerAttention, side: int, projection: Projection) -> reference.Shorten:
+    kind = layer.kind
+    if kind == "mean":
+        return reference.shorten_by_mean(projection.width)
+    if kind == "max":
+        return reference.shorten_by_max(projection.width)
+    weight = projection.weight[min(side, projection.weight.shape[0] - 1)]
+    if kind in ("linear", "fixed"):
+        return reference.shorten_by_matrix(
+            weight[:, : layer.k], keep_scale=projection.keep_scale
+        )
+    if kind == "conv":
+        return reference.shorten_by_filter(weight, keep_scale=projection.keep_scale)
+    assert kind == "dynamic"
+    return reference.shorten_by_content(weight[:, : layer.k])
+
+
+def answer(
+    layer: LinformerAttention, x: Tensor, *, projection: Projection | None = None, **inputs: Tensor
+) -> tuple[Tensor, list[list[Tensor]]]:
+    """What `layer` ought to give for x."""
+    if layer.kind == "full":
+        key = value = reference.shorten_nothing()
+    else:
+        owned = layer.projection if projection is None else projection
+        key, value = shorten_of(layer, 0, owned), shorten_of(layer, 1, owned)
+    return reference.attention(
+        x,
+        weights_of(layer),
+        num_heads=layer.num_heads,
+        num_kv_heads=layer.num_kv_heads,
+        shorten_key=key,
+        shorten_value=value,
+        shorten_inputs=layer.kind == "max",
+        **inputs,
+    )
