@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from torch import Tensor
+from typing import TYPE_CHECKING
 
-from linformer_kit import LinformerAttention
 from linformer_kit.core import reference
-from linformer_kit.core.projection import Projection
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from linformer_kit import LinformerAttention
+    from linformer_kit.core.projection import Projection
 
 
 def weights_of(layer: LinformerAttention) -> reference.ReferenceWeights:
@@ -30,9 +34,7 @@ def shorten_of(layer: LinformerAttention, side: int, projection: Projection) -> 
         return reference.shorten_by_max(projection.width)
     weight = projection.weight[min(side, projection.weight.shape[0] - 1)]
     if kind in ("linear", "fixed"):
-        return reference.shorten_by_matrix(
-            weight[:, : layer.k], keep_scale=projection.keep_scale
-        )
+        return reference.shorten_by_matrix(weight[:, : layer.k], keep_scale=projection.keep_scale)
     if kind == "conv":
         return reference.shorten_by_filter(weight, keep_scale=projection.keep_scale)
     assert kind == "dynamic"

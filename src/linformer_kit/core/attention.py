@@ -10,7 +10,7 @@ D head size, M model size, P sides (1 when E = F), T heads with a matrix of thei
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
@@ -18,13 +18,17 @@ from torch import Tensor, nn
 
 from . import checks
 from .blocks import in_row_blocks
-from .cost import AttentionShape
+from .cost import Attend, AttentionShape, Shorten
 from .dropout import dropout
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
-from .shortening import Shortening
+
+if TYPE_CHECKING:
+    from .shortening import Shortening
 
 DropoutKind = Literal["rows", "weights"]
+
+_LONG = 4096  # what a traced layer without max_length is planned for
 
 
 class Memory(NamedTuple):
@@ -80,6 +84,7 @@ class LinformerAttention(nn.Module):
 
     A padded position (mask False) never reaches an output or a gradient, whatever it holds, NaN
     included; output rows at padded positions are zero.
+
     """
 
     def __init__(
@@ -133,6 +138,7 @@ class LinformerAttention(nn.Module):
         self.head_dim = head_dim
         self.context_dim = dim if context_dim is None else context_dim
         self.k = k
+        self.max_length = max_length
         self.kind: ProjectionKind = projection
         self.sharing: Sharing = sharing
         self.dropout = dropout
@@ -171,7 +177,7 @@ class LinformerAttention(nn.Module):
         context_mask: Tensor | None = None,
         projection: Projection | None = None,
     ) -> Tensor:
-        """x (B, N, M) -> (B, N, M). mask (B, N) and context_mask (B, S): True = a real position.
+        """X (B, N, M) -> (B, N, M). mask (B, N) and context_mask (B, S): True = a real position.
 
         Without a context x attends to itself. `projection` is for layers built with
         `external_projection`.
@@ -209,7 +215,7 @@ class LinformerAttention(nn.Module):
         return self._summarise(context, mask, projection, queries=queries)
 
     def attend(self, x: Tensor, memory: Memory | FoldedMemory) -> Tensor:
-        """x (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
+        """X (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
         if isinstance(memory, FoldedMemory):
             weights = self._folded_weights(x, memory)
             return self._mix_folded(self._drop_weights(weights), memory)
@@ -253,7 +259,6 @@ class LinformerAttention(nn.Module):
 
     def shape(self, *, batch: int, length: int, context: int | None = None) -> AttentionShape:
         """The sizes of one call, for `cost.py` and `plan.py`."""
-        projection = self.projection
         return AttentionShape(
             batch=batch,
             length=length,
@@ -261,12 +266,13 @@ class LinformerAttention(nn.Module):
             dim=self.dim,
             num_heads=self.num_heads,
             k=self.k,
-            max_length=None if projection is None else projection.max_length,
+            max_length=self.max_length,
             head_dim=self.head_dim,
             num_kv_heads=self.num_kv_heads,
             projection=self.kind,
             sharing=self.sharing,
             bias=self.q_proj.bias is not None,
+            context_dim=self.context_dim,
         )
 
     def _without_padding(
@@ -287,7 +293,7 @@ class LinformerAttention(nn.Module):
             value = self._for_all_heads(memory.value)
             value = value * dropout(value.new_ones(*value.shape[:3], 1), self.dropout, True)
             memory = Memory(memory.key, value, memory.keep)
-        if self._attend_form(context, queries, rows=memory.key.shape[2]) == "absorbed":
+        if self._attend_form(context, queries) == "absorbed":
             return self._fold(memory)
         if memory.key.shape[1] != memory.value.shape[1]:
             memory = memory._replace(key=self._for_all_heads(memory.key))
@@ -328,7 +334,7 @@ class LinformerAttention(nn.Module):
             result = self._heads(F.linear(rows[:, 0], linear.weight), self.num_kv_heads)
         else:
             weight = linear.weight.unflatten(0, (self.num_kv_heads, -1))  # (G, D, M)
-            result = rows @ weight.transpose(1, 2)
+            result = _each_head(rows, weight.transpose(1, 2))
         return result + self._bias(linear, shortening, side)
 
     def _bias(self, linear: nn.Linear, shortening: Shortening, side: int) -> Tensor | float:
@@ -345,19 +351,19 @@ class LinformerAttention(nn.Module):
         """Multiply W_q into the keys and W_o into the values."""
         key, value = self._for_all_heads(memory.key), self._for_all_heads(memory.value)
         key = key * self.head_dim**-0.5
-        batch, heads, rows, _ = key.shape
+        heads = key.shape[1]
         w_q = self.q_proj.weight.unflatten(0, (heads, -1))  # (H, D, M)
         w_o = self.out_proj.weight.t().unflatten(0, (heads, -1))  # (H, D, M)
-        score = (key @ w_q).flatten(1, 2)  # (B, H*R, M)
-        output = (value @ w_o).flatten(1, 2)  # (B, H*R, M)
+        score = _each_head(key, w_q).flatten(1, 2)  # (B, H*R, M)
+        output = _each_head(value, w_o).flatten(1, 2)  # (B, H*R, M)
         offset = None
         if self.q_proj.bias is not None:
             bias = self.q_proj.bias.view(heads, -1, 1)
-            offset = (key @ bias).reshape(batch, 1, heads * rows)
+            offset = (key @ bias).flatten(1)[:, None]  # (B, 1, H*R)
         if memory.keep is not None:
             hidden = torch.zeros_like(memory.keep, dtype=score.dtype)
             hidden = hidden.masked_fill(~memory.keep, torch.finfo(score.dtype).min / 2)
-            hidden = hidden.repeat(1, heads)[:, None]  # (B, 1, H*R)
+            hidden = hidden[:, None].expand(-1, heads, -1).flatten(1)[:, None]  # (B, 1, H*R)
             offset = hidden if offset is None else offset + hidden
         return FoldedMemory(score, offset, output)
 
@@ -366,8 +372,8 @@ class LinformerAttention(nn.Module):
             scores = x @ memory.score.mT
         else:
             scores = torch.baddbmm(memory.offset, x, memory.score.mT)
-        heads = scores.unflatten(2, (self.num_heads, -1))  # (B, N, H, R)
-        return heads.softmax(-1)
+        rows = memory.score.shape[1] // self.num_heads
+        return scores.unflatten(2, (self.num_heads, rows)).softmax(-1)  # (B, N, H, R)
 
     def _mix_folded(self, weights: Tensor, memory: FoldedMemory) -> Tensor:
         if self.out_proj.bias is None:
@@ -378,17 +384,23 @@ class LinformerAttention(nn.Module):
         drop = self.training and self.dropout_kind == "weights"
         return dropout(weights, self.dropout, drop)
 
-    def _shorten_order(self, context: Tensor) -> str:
+    def _shorten_order(self, context: Tensor) -> Shorten:
         if self.plan is not None:
             return self.plan.shorten
-        batch, length, _ = context.shape
-        return choose_shorten(self.shape(batch=batch, length=length))
+        return choose_shorten(self._planned_shape(context, queries=context.shape[1]))
 
-    def _attend_form(self, context: Tensor, queries: int, rows: int) -> str:
+    def _attend_form(self, context: Tensor, queries: int) -> Attend:
         if self.plan is not None:
             return self.plan.attend
-        shape = self.shape(batch=context.shape[0], length=queries, context=context.shape[1])
-        return choose_attend(shape)
+        return choose_attend(self._planned_shape(context, queries=queries))
+
+    def _planned_shape(self, context: Tensor, queries: int) -> AttentionShape:
+        batch, length, _ = context.shape
+        if torch.compiler.is_compiling():
+            # Sizes may be symbols, and one plan has to do for all: the one for long inputs.
+            batch, length = 1, self.max_length or _LONG
+            queries = length
+        return self.shape(batch=batch, length=queries, context=length)
 
     def _heads(self, x: Tensor, heads: int) -> Tensor:
         """(B, N, heads*D) -> (B, heads, N, D), a view."""
@@ -396,8 +408,10 @@ class LinformerAttention(nn.Module):
 
     def _for_all_heads(self, x: Tensor) -> Tensor:
         """(B, G or H, R, D) -> (B, H, R, D)"""
-        return x if x.shape[1] == self.num_heads else x.repeat_interleave(
-            self.num_heads // x.shape[1], dim=1
+        return (
+            x
+            if x.shape[1] == self.num_heads
+            else x.repeat_interleave(self.num_heads // x.shape[1], dim=1)
         )
 
     def extra_repr(self) -> str:
@@ -405,3 +419,13 @@ class LinformerAttention(nn.Module):
             f"dim={self.dim}, num_heads={self.num_heads}, k={self.k}, projection={self.kind!r}, "
             f"sharing={self.sharing!r}"
         )
+
+
+def _each_head(rows: Tensor, weight: Tensor) -> Tensor:
+    """Rows (B, H, R, C) times weight (H, C, M) -> (B, H, R, M).
+
+    The batch is folded into the rows: `@` would copy the weight for each sample.
+    """
+    batch, _, count, _ = rows.shape
+    folded = rows.transpose(0, 1).flatten(1, 2)  # (H, B*R, C)
+    return torch.bmm(folded, weight).unflatten(1, (batch, count)).transpose(0, 1).contiguous()

@@ -8,10 +8,13 @@ never allocated for the whole sequence.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 VALUES = 2**21  # of the widest row, in one block: 8 MB of float32, a part of the last-level cache
 

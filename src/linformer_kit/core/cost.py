@@ -11,13 +11,14 @@ D head size, M model size, P sides (1 when E = F), T heads with a matrix of thei
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from .projection import ProjectionKind, Sharing, sides_and_heads
 
 Shorten = Literal["input", "keys"]
 Attend = Literal["fused", "absorbed"]
+Activation = Literal["gelu", "relu", "swiglu"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +37,17 @@ class AttentionShape:
     projection: ProjectionKind = "linear"
     sharing: Sharing = "kv"
     bias: bool = True
+    context_dim: int | None = None
 
     @property
     def positions(self) -> int:
         """S"""
         return self.length if self.context is None else self.context
+
+    @property
+    def source_dim(self) -> int:
+        """The width of what is shortened."""
+        return self.dim if self.context_dim is None else self.context_dim
 
     @property
     def inner(self) -> int:
@@ -55,7 +62,8 @@ class AttentionShape:
     @property
     def width(self) -> int:
         """The width of a window, for the kinds that have one."""
-        assert self.max_length is not None and self.k is not None
+        assert self.max_length is not None
+        assert self.k is not None
         return math.ceil(self.max_length / self.k)
 
     @property
@@ -81,9 +89,9 @@ def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
     s = shape
     content = 0  # dynamic: the scores that E is made of
     if s.projection == "dynamic":
-        content = 2 * s.batch * s.positions * s.matrices * s.rows * s.dim
+        content = 2 * s.batch * s.positions * s.matrices * s.rows * s.source_dim
     if s.projection == "full":
-        return 2 * 2 * s.batch * s.positions * s.dim * s.kv_inner
+        return 2 * 2 * s.batch * s.positions * s.source_dim * s.kv_inner
 
     def apply(matrices: int, channels: int) -> int:
         if s.projection == "max":
@@ -93,9 +101,9 @@ def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
         return 2 * s.batch * s.positions * s.rows * matrices * channels
 
     if order == "input":
-        through_weights = 2 * 2 * s.batch * s.rows * s.dim * s.kv_inner
-        return content + apply(s.matrices, s.dim) + through_weights
-    through_weights = 2 * 2 * s.batch * s.positions * s.dim * s.kv_inner
+        through_weights = 2 * 2 * s.batch * s.rows * s.source_dim * s.kv_inner
+        return content + apply(s.matrices, s.source_dim) + through_weights
+    through_weights = 2 * 2 * s.batch * s.positions * s.source_dim * s.kv_inner
     return content + 2 * apply(1, s.kv_inner) + through_weights
 
 
@@ -108,3 +116,134 @@ def attend_flops(shape: AttentionShape, form: Attend) -> int:
     fold = 2 * 2 * s.batch * s.rows * s.dim * s.inner
     bias = 2 * s.batch * s.rows * s.inner if s.bias else 0
     return fold + bias + 2 * 2 * s.batch * s.length * s.dim * s.num_heads * s.rows
+
+
+def attention_flops(shape: AttentionShape, *, shorten: Shorten, attend: Attend) -> int:
+    """One forward pass of an attention layer. A training step costs three times as much."""
+    return shorten_flops(shape, shorten) + attend_flops(shape, attend)
+
+
+def projection_parameters(shape: AttentionShape) -> int:
+    """The learned part of E and F of one layer (of the whole model, when shared layerwise)."""
+    s = shape
+    if s.projection == "linear":
+        assert s.k is not None
+        assert s.max_length is not None
+        return s.matrices * s.k * s.max_length
+    if s.projection == "conv":
+        return s.matrices * s.width
+    if s.projection == "dynamic":
+        assert s.k is not None
+        return s.matrices * s.k * s.source_dim
+    return 0
+
+
+def attention_parameters(shape: AttentionShape, *, with_projection: bool = True) -> int:
+    """W_q, W_k, W_v, W_o and their biases, and what `projection_parameters` counts."""
+    s = shape
+    weights = 2 * s.dim * s.inner + 2 * s.source_dim * s.kv_inner
+    biases = s.inner + 2 * s.kv_inner + s.dim if s.bias else 0
+    return weights + biases + (projection_parameters(s) if with_projection else 0)
+
+
+def attention_activation_bytes(
+    shape: AttentionShape, *, shorten: Shorten, attend: Attend, itemsize: int = 4
+) -> int:
+    """What autograd keeps of one forward pass until the backward pass, the input included.
+
+    Without masks and dropout. Terms that do not grow with the batch or the length are left out.
+    """
+    s = shape
+    source = s.batch * s.positions * s.source_dim
+    queries = s.batch * s.length * s.dim if s.context is not None else 0
+    pair = 2 * s.batch * s.rows * s.kv_inner  # shortened keys and values
+    kept = source + queries + pair
+    if s.projection == "dynamic":
+        kept += s.batch * s.matrices * s.rows * s.positions  # E itself
+    if s.projection == "full":
+        kept -= pair
+    if s.projection == "full" or shorten == "keys":
+        if s.projection not in ("mean", "fixed"):  # constants: no gradient needs the keys
+            kept += 2 * s.batch * s.positions * s.kv_inner
+        if s.projection == "dynamic" and s.sharing == "none":
+            kept += s.batch * s.matrices * s.rows * s.positions  # E once more, sorted by head
+    else:
+        kept += s.batch * s.matrices * s.rows * s.source_dim
+    if attend == "fused":
+        kept += 2 * s.batch * s.length * s.inner  # queries, and what the heads return
+        kept += s.batch * s.length * s.num_heads  # the softmax's normaliser
+    else:
+        kept += s.batch * s.length * s.num_heads * s.rows  # the attention weights
+        kept += 2 * s.batch * s.num_heads * s.rows * s.dim  # A and B
+    return kept * itemsize
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderShape:
+    """The sizes of an encoder: one attention shape for each layer, and what is around them."""
+
+    layers: tuple[AttentionShape, ...]
+    ff_dim: int
+    activation: Activation = "gelu"
+    pre_norm: bool = True
+    learned_positions: bool = False
+
+    @property
+    def wide(self) -> int:
+        """The rows of W_1."""
+        return self.ff_dim * (2 if self.activation == "swiglu" else 1)
+
+
+def feed_forward_flops(shape: EncoderShape) -> int:
+    """The feed-forward part of one layer."""
+    first = shape.layers[0]
+    return 2 * first.batch * first.length * first.dim * (shape.wide + shape.ff_dim)
+
+
+def encoder_flops(shape: EncoderShape, plans: tuple[tuple[Shorten, Attend], ...]) -> int:
+    """One forward pass; `plans` gives (shorten, attend) of each layer."""
+    attention = sum(
+        attention_flops(layer, shorten=shorten, attend=attend)
+        for layer, (shorten, attend) in zip(shape.layers, plans, strict=True)
+    )
+    return attention + len(shape.layers) * feed_forward_flops(shape)
+
+
+def encoder_parameters(shape: EncoderShape) -> int:
+    """All learned numbers of an encoder."""
+    first, depth = shape.layers[0], len(shape.layers)
+    shared = first.sharing == "layerwise"
+    attention = sum(attention_parameters(s, with_projection=not shared) for s in shape.layers)
+    feed_forward = first.dim * (shape.wide + shape.ff_dim)
+    if first.bias:
+        feed_forward += shape.wide + first.dim
+    norms = 2 * 2 * first.dim * depth + (2 * first.dim if shape.pre_norm else 0)
+    total = attention + depth * feed_forward + norms
+    if shared and first.projection != "full":
+        total += projection_parameters(replace(first, k=max(s.k or 0 for s in shape.layers)))
+    if shape.learned_positions:
+        assert first.max_length is not None
+        total += first.max_length * first.dim
+    return total
+
+
+def encoder_activation_bytes(
+    shape: EncoderShape, plans: tuple[tuple[Shorten, Attend], ...], *, itemsize: int = 4
+) -> int:
+    """What autograd keeps of one forward pass of an encoder, by the blocked feed-forward.
+
+    Without masks, dropout and checkpointing.
+    """
+    first = shape.layers[0]
+    rows = first.batch * first.length
+    total = 0
+    for layer, (shorten, attend) in zip(shape.layers, plans, strict=True):
+        total += attention_activation_bytes(
+            layer, shorten=shorten, attend=attend, itemsize=itemsize
+        )
+        statistics = 2 * 2 * rows
+        # Each norm keeps its input; W_1 keeps its own; the hidden layer is kept once.
+        total += itemsize * (rows * (2 * first.dim + first.dim + shape.wide) + statistics)
+    if shape.pre_norm:
+        total += itemsize * rows * (first.dim + 2)  # the final norm's
+    return total

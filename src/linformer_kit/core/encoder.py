@@ -5,8 +5,7 @@ Legend: B batch, N positions, M model size, R shortened rows, H heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -14,11 +13,16 @@ from torch.utils.checkpoint import checkpoint
 from . import checks
 from .attention import DropoutKind, LinformerAttention
 from .blocks import in_row_blocks
+from .cost import EncoderShape
 from .dropout import dropout
 from .feedforward import Activation, FeedForward
-from .plan import Plan
 from .positions import LearnedPositions, Positions, SinusoidalPositions
 from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .plan import Plan
 
 Norm = Literal["pre", "post"]
 
@@ -48,7 +52,7 @@ class EncoderLayer(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, mask: Tensor | None, projection: Projection | None) -> Tensor:
-        """x (B, N, M), finite at padded positions too; mask (B, N) or None."""
+        """X (B, N, M), finite at padded positions too; mask (B, N) or None."""
         source = self.attention_input(x)
         memory = self.attention.summarise(
             source, mask=mask, projection=projection, queries=x.shape[1]
@@ -102,6 +106,7 @@ class LinformerEncoder(nn.Module):
 
     mask (B, N) is True at real positions. What stands elsewhere never reaches an output or a
     gradient, and rows of the output there are zero.
+
     """
 
     def __init__(
@@ -189,7 +194,7 @@ class LinformerEncoder(nn.Module):
         self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """x (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""
+        """X (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""
         x = self._enter(x, mask)
         for layer in self.layers:
             if self.gradient_checkpointing and self.training:
@@ -211,6 +216,22 @@ class LinformerEncoder(nn.Module):
             x = layer(x, mask, self.projection)
         output = self._leave(x, mask)
         return EncoderTrace(output, (*hidden_states, output), tuple(attentions))
+
+    def shape(self, *, batch: int, length: int) -> EncoderShape:
+        """The sizes of one call, for `cost.py`."""
+        first = self.layers[0]
+        assert isinstance(first, EncoderLayer)
+        return EncoderShape(
+            layers=tuple(
+                layer.attention.shape(batch=batch, length=length)
+                for layer in self.layers
+                if isinstance(layer, EncoderLayer)
+            ),
+            ff_dim=first.feed_forward.w_2.in_features,
+            activation=first.feed_forward.activation,
+            pre_norm=first.norm == "pre",
+            learned_positions=isinstance(self.positions, LearnedPositions),
+        )
 
     def _enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Check the input, take out what stands in the padding, add positions."""

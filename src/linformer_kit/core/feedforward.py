@@ -9,8 +9,7 @@ Legend: R rows (batch and length folded), M model size, F hidden size.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +19,9 @@ from torch.autograd.function import once_differentiable
 from . import checks
 from .blocks import rows_in_block
 from .dropout import dropout, keep_mask, keep_scale
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Activation = Literal["gelu", "relu", "swiglu"]
 
@@ -129,14 +131,17 @@ class _BlockedFeedForward(torch.autograd.Function):
         ctx.mark_non_differentiable(hidden, keep)
         ctx.save_for_backward(x, w_1, w_2, hidden, keep)
         ctx.has_bias = b_1 is not None, b_2 is not None
-        ctx.set_materialize_grads(False)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]  # torch leaves it untyped
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, w_1, w_2, hidden, keep = ctx.saved_tensors
         grad_y = grads[0]
-        grad_x, grad_w_1, grad_w_2 = torch.empty_like(x), torch.zeros_like(w_1), torch.zeros_like(w_2)
+        grad_x, grad_w_1, grad_w_2 = (
+            torch.empty_like(x),
+            torch.zeros_like(w_1),
+            torch.zeros_like(w_2),
+        )
         grad_b_1 = w_1.new_zeros(w_1.shape[0]) if ctx.has_bias[0] else None
         for block in _blocks(x.shape[0], w_1.shape[0]):
             with torch.enable_grad():

@@ -6,8 +6,8 @@ shorten: where E stands.
     "keys"   E (X W_k)    every position goes through W_k and W_v, then the rows are mixed
     "input"  (E X) W_k    the rows are mixed first; only R of them go through W_k and W_v
 attend: how the queries meet the shortened keys and values of head h.
-    "fused"     softmax(X W_q,h  K_h^T) V_h W_o,h   left to right, on the fused attention kernel
-    "absorbed"  softmax(X A_h) B_h                  A_h = W_q,h K_h^T (M x R), B_h = V_h W_o,h (R x M)
+    "fused"     softmax(X W_q,h K_h^T) V_h W_o,h   left to right, on the fused attention kernel
+    "absorbed"  softmax(X A_h) B_h with A_h = W_q,h K_h^T (M x R) and B_h = V_h W_o,h (R x M)
 
 All four combinations give the same result. With one matrix for all heads "input" nearly always
 wins, by up to 2x; with a matrix for each head it costs S*M*(H R) and loses once H R > M + R.
@@ -17,12 +17,10 @@ wins, by up to 2x; with a matrix for each head it costs S*M*(H R) and loses once
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import get_args
 
 from . import checks
 from .cost import Attend, AttentionShape, Shorten, attend_flops, shorten_flops
-
-Order = Literal["auto"] | Shorten
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,10 @@ def choose_shorten(shape: AttentionShape) -> Shorten:
         return "keys"  # nothing is shortened
     if shape.projection == "max":
         return "input"  # not a matrix: the maximum is defined on the input
-    return min(("input", "keys"), key=lambda order: shorten_flops(shape, order))
+    cheaper = shorten_flops(shape, "input") <= shorten_flops(shape, "keys")
+    return "input" if cheaper else "keys"
 
 
 def choose_attend(shape: AttentionShape) -> Attend:
-    return min(("fused", "absorbed"), key=lambda form: attend_flops(shape, form))
+    cheaper = attend_flops(shape, "fused") <= attend_flops(shape, "absorbed")
+    return "fused" if cheaper else "absorbed"

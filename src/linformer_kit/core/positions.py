@@ -24,7 +24,7 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, M) -> (B, N, M)"""
+        """X (B, N, M) -> (B, N, M)"""
         length, max_length = x.shape[1], self.weight.shape[0]
         if length > max_length:
             raise ValueError(
@@ -58,7 +58,7 @@ class SinusoidalPositions(nn.Module):
         self.register_buffer("frequency", torch.exp(-math.log(1e4) * exponent), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, M) -> (B, N, M)"""
+        """X (B, N, M) -> (B, N, M)"""
         position = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
         angle = position[:, None] * self.frequency.float()  # (N, M/2)
         return x + torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype)

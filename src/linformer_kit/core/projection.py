@@ -33,7 +33,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .shortening import MatrixShortening, MaxShortening, Shortening, WindowShortening
+from .shortening import (
+    MatrixShortening,
+    MaxShortening,
+    Shortening,
+    WindowShortening,
+    batched_product,
+)
 
 ProjectionKind = Literal["linear", "conv", "mean", "max", "fixed", "dynamic", "full"]
 Sharing = Literal["none", "headwise", "kv", "layerwise"]
@@ -88,14 +94,19 @@ class _MatrixProjection(Projection):
 
     def forward(self, x: Tensor, mask: Tensor | None, *, rows: int | None = None) -> Shortening:
         length = self._length_checked(x.shape[1])
-        weight = self.weight if rows is None else self.weight[:, :, :rows]
-        present = weight[..., :length]  # (P, T, R, S)
+        weight = self._first_rows(rows)
+        sides, heads, count, _ = weight.shape
+        weight = weight.flatten(0, 2)  # before the cut: afterwards it would not be a view
+        present = _first_columns(weight, length)  # (P*T*R, S)
         scale = None
         # When tracing, the length is a symbol: comparing it here would pin it to one value.
         whole = not torch.compiler.is_compiling() and length == self.max_length
         if self.keep_scale and not (whole and mask is None):
-            scale = _scale_of_what_is_left(weight, present, mask)
-        return MatrixShortening(present, scale=scale, mask=mask)
+            scale = _scale_of_what_is_left(weight, length, mask).view(-1, sides, heads, count)
+        return MatrixShortening(present, sides=sides, heads=heads, scale=scale, mask=mask)
+
+    def _first_rows(self, rows: int | None) -> Tensor:
+        return self.weight if rows is None else self.weight[:, :, :rows]
 
     def resize(self, max_length: int) -> None:
         """Interpolate every row of E to the new length, keeping its norm.
@@ -153,12 +164,9 @@ class FixedProjection(_MatrixProjection):
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.k**-0.5)
 
-    def forward(self, x: Tensor, mask: Tensor | None, *, rows: int | None = None) -> Shortening:
-        shortening = super().forward(x, mask, rows=rows)
-        if rows is not None and rows < self.k:
-            assert isinstance(shortening, MatrixShortening)
-            shortening.matrix = shortening.matrix * (self.k / rows) ** 0.5
-        return shortening
+    def _first_rows(self, rows: int | None) -> Tensor:
+        weight = super()._first_rows(rows)
+        return weight if rows is None else weight * (self.k / rows) ** 0.5
 
 
 class _WindowProjection(Projection):
@@ -255,28 +263,33 @@ class DynamicProjection(Projection):
 
     def forward(self, x: Tensor, mask: Tensor | None, *, rows: int | None = None) -> Shortening:
         weight = self.weight if rows is None else self.weight[:, :, :rows]
-        sides, heads, k, dim = weight.shape
-        scores = weight.reshape(-1, dim) @ x.transpose(1, 2)  # (B, P*T*R, S)
+        sides, heads, _, dim = weight.shape
+        scores = batched_product(weight.reshape(-1, dim), x.transpose(1, 2))  # (B, P*T*R, S)
         if mask is not None:
             scores = scores.masked_fill(~mask[:, None], torch.finfo(scores.dtype).min)
         matrix = scores.softmax(-1).to(scores.dtype)
         if mask is not None:  # a sample of nothing but padding keeps no weight at all
             matrix = matrix.masked_fill(~mask[:, None], 0.0)
-        return MatrixShortening(matrix.view(-1, sides, heads, k, x.shape[1]), scale=None, mask=mask)
+        return MatrixShortening(matrix, sides=sides, heads=heads, mask=mask)
 
     def resize(self, max_length: int) -> None:
         """Nothing to do: there is no maximum."""
 
 
-def _scale_of_what_is_left(weight: Tensor, present: Tensor, mask: Tensor | None) -> Tensor:
-    """|E[j]| / |E[j, present]| for each row: (1 or B, P, T, R)."""
-    whole = weight.float().square().sum(-1) if weight.dtype.itemsize < 4 else weight.square().sum(-1)
-    squares = present.to(whole.dtype).square()
-    if mask is None:
-        left = squares.sum(-1)[None]
-    else:
-        flat = squares.reshape(-1, squares.shape[-1])
-        left = (mask.to(flat.dtype) @ flat.T).view(-1, *whole.shape)
+def _first_columns(matrix: Tensor, length: int) -> Tensor:
+    if torch.compiler.is_compiling():
+        # A slice here would make a traced program refuse length == max_length: whether a slice
+        # is contiguous depends on it. The copy is small beside the product that follows.
+        return matrix.index_select(1, torch.arange(length, device=matrix.device))
+    return matrix[:, :length]
+
+
+def _scale_of_what_is_left(weight: Tensor, length: int, mask: Tensor | None) -> Tensor:
+    """|E[j]| / |E[j, present]| for each of F rows: (F) or, with a mask, (B, F)."""
+    squares = (weight.float() if weight.dtype.itemsize < 4 else weight).square()
+    whole = squares.sum(-1)
+    present = _first_columns(squares, length)
+    left = present.sum(-1) if mask is None else mask.to(present.dtype) @ present.T
     # A row with nothing left is zero whatever its scale; the floor keeps its gradient finite.
     floor = whole * 1e-12 + torch.finfo(whole.dtype).tiny
     return (whole / torch.maximum(left, floor)).sqrt().to(weight.dtype)

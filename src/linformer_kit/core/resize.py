@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from torch import nn
+from typing import TYPE_CHECKING
 
 from . import checks
+from .attention import LinformerAttention
 from .positions import LearnedPositions
 from .projection import NEED_MAX_LENGTH, Projection
+
+if TYPE_CHECKING:
+    from torch import nn
 
 
 def resize_max_length(module: nn.Module, max_length: int) -> nn.Module:
@@ -33,4 +37,7 @@ def resize_max_length(module: nn.Module, max_length: int) -> nn.Module:
         )
     for part in parts:
         part.resize(max_length)
+    for layer in module.modules():
+        if isinstance(layer, LinformerAttention):
+            layer.max_length = max_length
     return module

@@ -24,11 +24,11 @@ class Shortening:
     commutes = True  # whether E (X W) = (E X) W
 
     def inputs(self, x: Tensor) -> Tensor:
-        """x (B, S, C) -> (B, P, T, R, C): every matrix applied to the same rows."""
+        """X (B, S, C) -> (B, P, T, R, C): every matrix applied to the same rows."""
         raise NotImplementedError
 
     def keys(self, values: Tensor, side: int) -> Tensor:
-        """values (B, S, G, D) -> (B, G, R, D), by the matrices of side 0 (keys) or 1 (values)."""
+        """Values (B, S, G, D) -> (B, G, R, D), by the matrices of side 0 (keys) or 1 (values)."""
         raise NotImplementedError
 
     def row_sums(self) -> Tensor:
@@ -37,39 +37,47 @@ class Shortening:
 
 
 class MatrixShortening(Shortening):
-    """A dense E: `matrix` (P, T, R, S), or (B, P, T, R, S) where it depends on the input."""
+    """A dense E: `matrix` (P*T*R, S), or (B, P*T*R, S) where it depends on the input."""
 
-    def __init__(self, matrix: Tensor, *, scale: Tensor | None, mask: Tensor | None) -> None:
+    def __init__(
+        self,
+        matrix: Tensor,
+        *,
+        sides: int,
+        heads: int,
+        scale: Tensor | None = None,
+        mask: Tensor | None,
+    ) -> None:
         self.matrix = matrix
+        self.sides, self.heads, self.rows = sides, heads, matrix.shape[-2] // (sides * heads)
         self.scale = scale  # (1 or B, P, T, R), multiplies the rows of E
         self.mask = mask
 
-    def _scaled(self, rows: Tensor) -> Tensor:
+    def inputs(self, x: Tensor) -> Tensor:
+        rows = batched_product(self.matrix, x).unflatten(1, (self.sides, self.heads, self.rows))
         return rows if self.scale is None else rows * self.scale[..., None].to(rows.dtype)
 
-    def inputs(self, x: Tensor) -> Tensor:
-        *batch, sides, heads, rows, length = self.matrix.shape
-        flat = self.matrix.reshape(*batch, sides * heads * rows, length)
-        return self._scaled(_product(flat, x).view(-1, sides, heads, rows, x.shape[2]))
-
     def keys(self, values: Tensor, side: int) -> Tensor:
-        matrix = self.matrix.select(-4, min(side, self.matrix.shape[-4] - 1))  # (..., T, R, S)
-        if matrix.shape[-3] == 1:
-            rows = _product(matrix.squeeze(-3), values.flatten(2))  # (B, R, G*D)
+        side = min(side, self.sides - 1)
+        matrix = self.matrix.narrow(-2, side * self.heads * self.rows, self.heads * self.rows)
+        if self.heads == 1:
+            rows = batched_product(matrix, values.flatten(2))  # (B, R, G*D)
             rows = rows.unflatten(2, values.shape[2:]).transpose(1, 2)
-        else:
-            rows = matrix @ values.transpose(1, 2)
-        if self.scale is None:
-            return rows
-        return rows * self.scale[:, min(side, self.scale.shape[1] - 1), ..., None].to(rows.dtype)
+        elif matrix.dim() == 3:
+            rows = matrix.unflatten(1, (self.heads, self.rows)) @ values.transpose(1, 2)
+        else:  # one product a head for the whole batch: `@` would copy the matrix for each sample
+            batch, _, _, size = values.shape
+            columns = values.permute(2, 1, 0, 3).flatten(2)  # (G, S, B*D)
+            rows = torch.bmm(matrix.unflatten(0, (self.heads, self.rows)), columns)
+            rows = rows.unflatten(2, (batch, size)).permute(2, 0, 1, 3)
+        return rows if self.scale is None else rows * self.scale[:, side, ..., None].to(rows.dtype)
 
     def row_sums(self) -> Tensor:
-        matrix = self.matrix if self.matrix.dim() == 5 else self.matrix[None]
-        if self.mask is None or self.matrix.dim() == 5:  # dynamic: no weight on padding already
-            sums = matrix.sum(-1)
+        if self.mask is None or self.matrix.dim() == 3:  # dynamic: no weight on padding already
+            sums = self.matrix.sum(-1)  # (P*T*R) or (B, P*T*R)
         else:
-            flat = self.matrix.flatten(0, 2)  # (P*T*R, S)
-            sums = (self.mask.to(flat.dtype) @ flat.T).view(-1, *self.matrix.shape[:3])
+            sums = self.mask.to(self.matrix.dtype) @ self.matrix.T  # (B, P*T*R)
+        sums = sums.view(-1, self.sides, self.heads, self.rows)
         return sums if self.scale is None else sums * self.scale
 
 
@@ -112,7 +120,7 @@ class WindowShortening(Shortening):
 
     def inputs(self, x: Tensor) -> Tensor:
         windows = _in_windows(x, self.width)  # (B, R, width, C)
-        rows = self.taps.flatten(0, 1) @ windows  # (B, R, P*T, C)
+        rows = self._filter(self.taps.flatten(0, 1), windows)  # (B, R, P*T, C)
         rows = rows.unflatten(2, self.taps.shape[:2]).permute(0, 2, 3, 1, 4)
         return rows if self.scale is None else rows * self.scale[..., None].to(rows.dtype)
 
@@ -120,7 +128,7 @@ class WindowShortening(Shortening):
         taps = self.taps[min(side, self.taps.shape[0] - 1)]  # (T, width)
         windows = _in_windows(values.flatten(2), self.width)  # (B, R, width, G*D)
         if taps.shape[0] == 1:
-            rows = (taps @ windows).squeeze(2)  # (B, R, G*D)
+            rows = self._filter(taps, windows).squeeze(2)  # (B, R, G*D)
             rows = rows.unflatten(2, values.shape[2:]).transpose(1, 2)
         else:
             windows = windows.unflatten(3, values.shape[2:])
@@ -128,6 +136,11 @@ class WindowShortening(Shortening):
         if self.scale is None:
             return rows
         return rows * self.scale[:, min(side, self.scale.shape[1] - 1), ..., None].to(rows.dtype)
+
+    @staticmethod
+    def _filter(taps: Tensor, windows: Tensor) -> Tensor:
+        """Taps (F, width) over windows (B, R, width, C) -> (B, R, F, C)"""
+        return batched_product(taps, windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
 
     def row_sums(self) -> Tensor:
         sums = self.windows.to(self.taps.dtype) @ self.taps.flatten(0, 1).T  # (1 or B, R, P*T)
@@ -158,15 +171,20 @@ class MaxShortening(Shortening):
 
 
 def _in_windows(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
-    """x (B, S, C) -> (B, R, width, C); the last window is filled up. A view if S fits."""
-    missing = -x.shape[1] % width
+    """X (B, S, C) -> (B, R, width, C); the last window is filled up. A view if S fits."""
+    batch, length, channels = x.shape
+    rows = (length + width - 1) // width
+    missing = rows * width - length
     if torch.compiler.is_compiling() or missing:
         x = F.pad(x, (0, 0, 0, missing), value=fill)
-    return x.unflatten(1, (-1, width))
+    return x.reshape(batch, rows, width, channels)
 
 
-def _product(matrix: Tensor, x: Tensor) -> Tensor:
-    """matrix (R, S) or (B, R, S) times x (B, S, C) -> (B, R, C)."""
-    if matrix.dim() == 2 and not torch.compiler.is_compiling() and x.shape[0] == 1:
-        return (matrix @ x[0])[None]  # spares the backward pass a broadcast copy of the matrix
-    return matrix @ x
+def batched_product(matrix: Tensor, x: Tensor) -> Tensor:
+    """Matrix (R, S) or (B, R, S) times x (B, S, C) -> (B, R, C).
+
+    An explicit bmm: for a matrix without a batch, `@` would make a transposed copy of x.
+    """
+    if matrix.dim() == 2:
+        matrix = matrix.expand(x.shape[0], -1, -1)
+    return torch.bmm(matrix, x)

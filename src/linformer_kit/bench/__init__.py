@@ -1,0 +1,1 @@
+"""Measurements: run, then records, then tables. Tables are made of records and run no model."""

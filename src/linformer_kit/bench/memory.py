@@ -1,0 +1,186 @@
+"""The peak memory of a piece of work, measured in a fresh process.
+
+A process never gives back its peak, and a child counts its parent's peak as its own in
+`ru_maxrss`, so neither this process nor that number will do. On Linux the child warms up, prepares
+(builds the model and the input), has the kernel forget its peak by writing 5 to
+/proc/self/clear_refs, does the work, and reads the new peak, VmHWM.
+
+Elsewhere, and where clear_refs may not be written, the child falls back to how far `ru_maxrss`
+rose during the work. That is too small if loading libraries had already taken more than the work
+needs, so a result says by which method it came.
+
+The work is named "module:function"; the function, called with the arguments, returns a `Work`.
+`python -m linformer_kit.bench.memory` is the child: specification on stdin, result on stdout, both
+JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import signal
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+DID_NOT_FIT = "did not fit"
+
+OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory")  # of torch's allocators
+
+
+class Work(NamedTuple):
+    """What to measure."""
+
+    warm_up: Callable[[], object]  # small work of the same kind, so that libraries are loaded
+    prepare: Callable[[], Callable[[], object]]  # builds what the work needs, returns the work
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeakMemory:
+    """Bytes, or the problem the work had. Neither: it ran, but this system cannot measure it."""
+
+    work: int | None = None  # at the peak, beyond what was there when the work began
+    total: int | None = None  # the same with what was prepared: weights and input
+    method: str | None = None  # "VmHWM" or "ru_maxrss"
+    problem: str | None = None
+
+
+def peak_memory(
+    target: str, arguments: Mapping[str, object], *, timeout: float = 600.0
+) -> PeakMemory:
+    """The peak memory of the work that `target` ("module:function") makes of the arguments.
+
+    A child that runs out of memory gives the problem "did not fit"; one that fails in another way,
+    or takes more than `timeout` seconds, a problem that says so.
+    """
+    specification = json.dumps({"target": target, "arguments": dict(arguments)})
+    try:
+        child = subprocess.run(
+            [sys.executable, "-m", "linformer_kit.bench.memory"],
+            input=specification,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        return PeakMemory(problem=f"took more than {timeout:g} s")
+    if child.returncode == -signal.SIGKILL:  # what the kernel does to a process out of memory
+        return PeakMemory(problem=DID_NOT_FIT)
+    lines = child.stdout.splitlines()
+    if child.returncode or not lines:
+        complaint = (child.stderr.strip().splitlines() or ["no output"])[-1]
+        return PeakMemory(problem=f"failed with exit code {child.returncode}: {complaint}")
+    return PeakMemory(**json.loads(lines[-1]))
+
+
+def measure(work: Work) -> PeakMemory:
+    """The peak memory of the work, in this process. Meant for a process that does nothing else."""
+    try:
+        work.warm_up()
+        gauge = _gauge()
+        if gauge is None:
+            work.prepare()()
+            return PeakMemory()
+        _release_free_memory()
+        before_preparing = gauge.now()
+        run = work.prepare()
+        _release_free_memory()
+        before_working = gauge.now()
+        gauge.forget_peak()
+        run()
+        peak = gauge.peak()
+    except MemoryError:
+        return PeakMemory(problem=DID_NOT_FIT)
+    except RuntimeError as error:
+        if any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES):
+            return PeakMemory(problem=DID_NOT_FIT)
+        raise
+    return PeakMemory(
+        work=peak - before_working, total=peak - before_preparing, method=gauge.method
+    )
+
+
+class _LinuxGauge:
+    method = "VmHWM"
+
+    def now(self) -> int:
+        return self._status("VmRSS")
+
+    def forget_peak(self) -> None:
+        Path("/proc/self/clear_refs").write_text("5")
+
+    def peak(self) -> int:
+        return self._status("VmHWM")
+
+    def _status(self, field: str) -> int:
+        for line in Path("/proc/self/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name == field:
+                return int(value.split()[0]) * 1024
+        raise OSError(f"/proc/self/status has no {field}")
+
+
+class _HighWaterGauge:
+    """The highest mark of the whole life of the process: rises, and is never forgotten."""
+
+    method = "ru_maxrss"
+
+    def now(self) -> int:
+        return self.peak()
+
+    def forget_peak(self) -> None:
+        pass
+
+    def peak(self) -> int:
+        unit = 1 if sys.platform == "darwin" else 1024
+        resource = importlib.import_module("resource")  # not on every system
+        peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+        return peak
+
+
+def _gauge() -> _LinuxGauge | _HighWaterGauge | None:
+    """The best that this system has."""
+    for gauge in (_LinuxGauge(), _HighWaterGauge()):
+        with contextlib.suppress(OSError, ImportError):
+            gauge.forget_peak()
+            gauge.peak()
+            return gauge
+    return None
+
+
+def _release_free_memory() -> None:
+    """Give memory that is free but still held back to the system.
+
+    The work would use it again without raising the peak, and seem smaller than it is.
+    """
+    gc.collect()
+    with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
+        ctypes.CDLL("libc.so.6").malloc_trim(0)
+
+
+def _volunteer_to_be_killed() -> None:
+    """If memory runs out, let the kernel end this process and not the one that waits for it."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def main() -> None:
+    _volunteer_to_be_killed()
+    specification = json.load(sys.stdin)
+    module, _, function = specification["target"].partition(":")
+    make_work = getattr(importlib.import_module(module), function)
+    result = measure(make_work(**specification["arguments"]))
+    # A line of its own, whatever the work has printed.
+    sys.stdout.write("\n" + json.dumps(asdict(result)) + "\n")
+
+
+if __name__ == "__main__":
+    main()

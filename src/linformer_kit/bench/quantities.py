@@ -1,0 +1,32 @@
+"""Times, sizes and ratios as people read them."""
+
+from __future__ import annotations
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value >= 1.0:
+        return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
+    milliseconds = value * 1000
+    return f"{milliseconds:.2f} ms" if milliseconds < 10 else f"{milliseconds:.1f} ms"
+
+
+def size(value: int | None) -> str:
+    """Bytes in units of 1000."""
+    if value is None:
+        return "-"
+    if value >= 1e9:
+        return f"{value / 1e9:.2f} GB"
+    return f"{value / 1e6:.1f} MB"
+
+
+def ratio(value: float | None) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.2f}x" if value < 10 else f"{value:.1f}x"
+
+
+def fraction(times: float) -> str:
+    """What is `times` times less, as a part of the whole: 23 gives "1/23", 1.25 "80%"."""
+    return f"1/{times:.0f}" if times >= 1.95 else f"{1 / times:.0%}"

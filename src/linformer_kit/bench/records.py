@@ -1,0 +1,80 @@
+"""Records of measurements: one JSON object a line, written as soon as it is measured."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+Record = dict[str, Any]
+
+
+class RecordFile:
+    """A file of records to append to. A run that is stopped leaves all it has measured."""
+
+    def __init__(self, path: Path) -> None:
+        if path.parent.is_file():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path.parent))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.written = 0
+        torn = _ends_within_a_line(path)
+        self._file = path.open("a", encoding="utf-8")
+        if torn:  # by a crash: what is written now must not become part of that line
+            self._file.write("\n")
+
+    def append(self, record: Record) -> None:
+        self._file.write(json.dumps(record, allow_nan=False) + "\n")
+        self._file.flush()
+        self.written += 1
+
+    def __enter__(self) -> RecordFile:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+
+class Reading(NamedTuple):
+    """What a file holds, and what is wrong with it."""
+
+    records: list[Record]
+    problems: list[str]
+
+
+def read_records(path: Path) -> Reading:
+    """Every record that can be read. A line that cannot is left out and reported."""
+    records: list[Record] = []
+    problems: list[str] = []
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except ValueError as error:  # text that is no UTF-8 raises a subclass too
+            problems.append(f"{path}, line {number}: not JSON ({error}); left out")
+            continue
+        if isinstance(record, dict):
+            records.append(record)
+        else:
+            problems.append(f"{path}, line {number}: not a JSON object; left out")
+    return Reading(records, problems)
+
+
+def _ends_within_a_line(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size == 0:
+        return False
+    with path.open("rb") as file:
+        file.seek(-1, 2)
+        return file.read(1) != b"\n"

@@ -1,0 +1,154 @@
+"""Fair times: all contestants in one process, taking turns.
+
+What a machine does besides (other programs, a clock that slows when warm) changes from minute to
+minute, so times taken one contestant after the other are not comparable. Here every round runs
+each contestant once, and what disturbs a round disturbs all of them. The best round is the one
+least disturbed, so ratios are made of bests; every single time is kept.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+Say = Callable[[str], None]  # told what is going on, for a progress line
+
+
+def say_nothing(_: str) -> None:
+    pass
+
+
+def positive_seconds(name: str, value: float) -> None:
+    if not value > 0:
+        raise ValueError(f"{name} must be more than 0 seconds: got {value:g}.")
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Every time one contestant took, in seconds, in the order of the rounds."""
+
+    seconds: tuple[float, ...]
+    note: str | None = None  # why there are no times, or fewer rounds than asked for
+
+    @property
+    def best(self) -> float | None:
+        return min(self.seconds, default=None)
+
+    @property
+    def median(self) -> float | None:
+        return statistics.median(self.seconds) if self.seconds else None
+
+    @property
+    def spread(self) -> float | None:
+        """The interquartile range: how far apart the middle half of the times lies."""
+        if not self.seconds:
+            return None
+        if len(self.seconds) == 1:
+            return 0.0
+        low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
+        return high - low
+
+
+def times_faster(ours: Timing, theirs: Timing) -> float | None:
+    """best(theirs) / best(ours), over the rounds that both took part in.
+
+    More rounds make a better best, so a slow contestant with 3 rounds is compared with the first 3
+    of the others.
+    """
+    both = min(len(ours.seconds), len(theirs.seconds))
+    if not both:
+        return None
+    return min(theirs.seconds[:both]) / min(ours.seconds[:both])
+
+
+@contextmanager
+def fixed_threads(threads: int) -> Iterator[None]:
+    """Run with this many threads, and give the process back its own number."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def alternate(
+    runs: Mapping[str, Callable[[], object]],
+    *,
+    rounds: int,
+    fewest: int = 3,
+    slow: float = 1.0,
+    limit: float = math.inf,
+    count_first_over: float = math.inf,
+    say: Say = say_nothing,
+) -> dict[str, Timing]:
+    """Warm every contestant up, then time `rounds` rounds in which each runs once, in turn.
+
+    A contestant that takes more than `slow` seconds takes part in fewer rounds, the first ones, so
+    that it costs about rounds * slow seconds; but in at least `fewest`. One whose first run takes
+    more than `limit` seconds runs no more. A first run of more than `count_first_over` seconds is
+    kept as a time too: what a warm-up is for (loading code, starting threads) is nothing beside it.
+
+    A contestant that runs out of memory or fails stops; the others go on. Whatever
+    was not done as asked for is in the note of the contestant.
+    """
+    times: dict[str, list[float]] = {name: [] for name in runs}
+    notes: dict[str, str] = {}
+    rounds_of: dict[str, int] = {}
+    for name, run in runs.items():
+        say(f"{name}, warming up")
+        first = _clock(run)
+        if isinstance(first, str):
+            notes[name] = first
+        elif first > limit:
+            notes[name] = f"left out: one run took {first:.1f} s, the limit is {limit:g} s"
+        else:
+            rounds_of[name] = _rounds_for(first, rounds=rounds, fewest=fewest, slow=slow)
+            if first > count_first_over:
+                times[name].append(first)
+    for number in range(rounds):
+        for name, run in runs.items():
+            if number >= rounds_of.get(name, 0):
+                continue
+            say(f"{name}, round {number + 1} of {rounds_of[name]}")
+            taken = _clock(run)
+            if isinstance(taken, str):
+                notes[name] = taken
+                rounds_of[name] = 0
+            else:
+                times[name].append(taken)
+    for name, own_rounds in rounds_of.items():
+        if own_rounds < rounds:
+            counted = len(times[name])
+            notes.setdefault(name, f"slow: {counted} timed run{'s' if counted != 1 else ''}")
+    return {name: Timing(tuple(times[name]), notes.get(name)) for name in runs}
+
+
+def _rounds_for(first: float, *, rounds: int, fewest: int, slow: float) -> int:
+    if first <= slow:
+        return rounds
+    return min(rounds, max(fewest, int(rounds * slow / first)))
+
+
+def _clock(run: Callable[[], object]) -> float | str:
+    """The seconds a run takes, or what went wrong."""
+    start = time.perf_counter()
+    try:
+        run()
+    except MemoryError:
+        return "did not fit in memory"
+    except RuntimeError as error:  # what torch raises, for want of memory too
+        return f"failed: {first_line(error)}"
+    return time.perf_counter() - start
+
+
+def first_line(error: BaseException) -> str:
+    """The gist of an error, for a note: torch's messages may go on with a stack of C++ frames."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,63 @@
+"""The blocked feed-forward equals the plain one, in outputs and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from linformer_kit.core import feedforward
+from linformer_kit.core.feedforward import ACTIVATIONS, FeedForward
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_blocks_equal_the_whole(monkeypatch, activation, bias):
+    monkeypatch.setattr(feedforward, "rows_in_block", lambda width: 3)
+    torch.manual_seed(0)
+    layer = FeedForward(dim=5, ff_dim=8, activation=activation, bias=bias).double()
+    x = torch.randn(2, 5, 5, dtype=torch.float64, requires_grad=True)
+    plain = layer.w_2(ACTIVATIONS[activation](layer.w_1(x)))
+    ours = layer(x)
+    assert_close(ours, plain)
+    upstream = torch.randn_like(plain)
+    leaves = (x, *layer.parameters())
+    assert_close(
+        torch.autograd.grad(ours, leaves, upstream), torch.autograd.grad(plain, leaves, upstream)
+    )
+    with torch.no_grad():
+        assert_close(layer(x), plain)
+
+
+def test_gradients_with_dropout_match_finite_differences(monkeypatch):
+    monkeypatch.setattr(feedforward, "rows_in_block", lambda width: 2)
+    layer = FeedForward(dim=4, ff_dim=6, dropout=0.4).double().train()
+    x = torch.randn(1, 5, 4, dtype=torch.float64, requires_grad=True)
+
+    def with_one_mask(*leaves: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(7)
+        return layer(leaves[0])
+
+    assert torch.autograd.gradcheck(with_one_mask, (x, *layer.parameters()))
+
+
+def test_dropout_acts_on_the_hidden_layer_in_training_only():
+    layer = FeedForward(dim=4, ff_dim=64, dropout=0.5)
+    x = torch.randn(1, 5, 4)
+    layer.train()
+    assert not torch.equal(layer(x), layer(x))
+    layer.eval()
+    assert torch.equal(layer(x), layer(x))
+
+
+def test_frozen_weights_and_inputs_without_gradient_are_allowed():
+    layer = FeedForward(dim=4, ff_dim=8)
+    layer.w_1.requires_grad_(False)
+    layer(torch.randn(1, 5, 4)).sum().backward()
+    assert layer.w_1.weight.grad is None
+    assert layer.w_2.weight.grad is not None
+
+
+def test_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match=r"activation must be one of .*got 'geglu'"):
+        FeedForward(dim=4, ff_dim=8, activation="geglu")
