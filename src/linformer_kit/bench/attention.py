@@ -120,13 +120,14 @@ def _times(
     runs[GEMM] = gemm(bench.gemm_size)
     with fixed_threads(bench.threads):
         timings = alternate(runs, rounds=bench.rounds, limit=bench.limit, say=say)
-    flops = {name: step_flops(model, layer, point, mode) for name, model in models.items()}
+    flops = {name: step_flops(model, point, mode) for name, model in models.items()}
     flops[GEMM] = gemm_flops(bench.gemm_size)
     highest = _rate(flops[GEMM], timings[GEMM])
     for name, timing in timings.items():
         rate_of_step = _rate(flops[name], timing)
         yield {
             "contestant": name,
+            "rounds": bench.rounds,
             "seconds": timing.seconds,
             "best": timing.best,
             "median": timing.median,

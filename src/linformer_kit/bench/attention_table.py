@@ -58,6 +58,10 @@ def memory_table(records: list[Record]) -> Table | None:
 
 def notes(records: list[Record]) -> Iterator[str]:
     """Everything that did not go as asked for."""
+    timed = [record for record in records if record.get("best") is not None]
+    slow = [record for record in timed if len(record["seconds"]) < record["rounds"]]
+    if slow:
+        yield f"{len(slow)} of {len(timed)} took over a second a run and had fewer rounds."
     for record in records:
         note = record.get("note") or record.get("problem")
         if note:

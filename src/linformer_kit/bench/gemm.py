@@ -13,13 +13,20 @@ import torch
 from torch import nn
 
 from ..core.attention import LinformerAttention
-from ..core.cost import attend_flops, shorten_flops
+from ..core.cost import (
+    Attend,
+    AttentionShape,
+    Shorten,
+    attention_flops,
+    encoder_flops,
+)
+from ..core.encoder import LinformerEncoder
 from ..core.plan import choose
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .contestants import LayerKind, Point
+    from .contestants import Point
     from .step import Mode
 
 SIZE = 2048  # large enough that a larger one is not faster
@@ -35,19 +42,24 @@ def gemm_flops(size: int) -> int:
     return 2 * size**3
 
 
-def step_flops(model: nn.Module, layer: LayerKind, point: Point, mode: Mode) -> int | None:
+def step_flops(model: nn.Module, point: Point, mode: Mode) -> int | None:
     """The matrix products of one step, in the order of multiplication that is used.
 
     A backward pass has two products for each of the forward pass. None for a model of others, which
     does not say in which order it multiplies.
     """
-    attention = next((m for m in model.modules() if isinstance(m, LinformerAttention)), None)
-    if attention is None:
+    if isinstance(model, LinformerAttention):
+        shape = model.shape(batch=point.batch, length=point.length)
+        shorten, attend = _plan(shape)
+        forward = attention_flops(shape, shorten=shorten, attend=attend)
+    elif isinstance(model, LinformerEncoder):
+        layers = model.shape(batch=point.batch, length=point.length)
+        forward = encoder_flops(layers, tuple(_plan(shape) for shape in layers.layers))
+    else:
         return None
-    shape = attention.shape(batch=point.batch, length=point.length)
-    plan = attention.plan or choose(shape)
-    flops = shorten_flops(shape, plan.shorten) + attend_flops(shape, plan.attend)
-    if layer == "encoder":
-        flops += 2 * 2 * point.batch * point.length * point.dim * point.ff_dim
-        flops *= point.depth
-    return flops if mode == "inference" else 3 * flops
+    return forward if mode == "inference" else 3 * forward
+
+
+def _plan(shape: AttentionShape) -> tuple[Shorten, Attend]:
+    plan = choose(shape)
+    return plan.shorten, plan.attend

@@ -13,11 +13,11 @@ from ..core import checks
 from .contestants import FULL, OURS, Point, build
 from .machine import describe
 from .memory import PeakMemory, peak_memory
-from .step import make_input, make_step
+from .step import make_input, make_step, small
 from .timing import Say, Timing, alternate, fixed_threads, positive_seconds, say_nothing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from .records import Record
 
@@ -47,7 +47,9 @@ def measure(bench: GrowthBench, *, say: Say = say_nothing) -> Iterator[Record]:
     """The records, shortest length first, as they are measured."""
     machine = describe(seed=bench.seed, threads=bench.threads)
     last: tuple[Point, float] | None = None  # what full attention took where it was last timed
-    for point in sorted(bench.points, key=lambda point: point.length):
+    points = sorted(bench.points, key=lambda point: point.length)
+    _times(bench, bench.contestants, small(points[0]), say)  # so that all are warm
+    for point in points:
 
         def say_where(what: str, length: int = point.length) -> None:
             say(f"{length:,} tokens: {what}")
@@ -100,12 +102,12 @@ def _memory(bench: GrowthBench, name: str, point: Point) -> PeakMemory:
     )
 
 
-def _times(bench: GrowthBench, names: list[str], point: Point, say: Say) -> dict[str, Timing]:
+def _times(bench: GrowthBench, names: Sequence[str], point: Point, say: Say) -> dict[str, Timing]:
     x = make_input(point, seed=bench.seed)
     runs = {
         name: make_step(build(name, "encoder", point, dropout=0.0, seed=bench.seed), x, "inference")
         for name in names
     }
     with fixed_threads(bench.threads):
-        # What takes seconds has done the same at a shorter length just before: it is warm.
+        # What takes seconds has done the same at a shorter length before: it is warm.
         return alternate(runs, rounds=bench.rounds, fewest=0, count_first_over=1.0, say=say)

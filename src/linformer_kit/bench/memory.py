@@ -21,7 +21,6 @@ import ctypes
 import gc
 import importlib
 import json
-import signal
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 DID_NOT_FIT = "did not fit"
-
-OUT_OF_MEMORY_MESSAGES = ("can't allocate memory", "not enough memory")  # of torch's allocators
+KILLED = -9  # the exit code of a child that the kernel ended, as it does when memory runs out
 
 
 class Work(NamedTuple):
@@ -72,7 +70,7 @@ def peak_memory(
         )
     except subprocess.TimeoutExpired:
         return PeakMemory(problem=f"took more than {timeout:g} s")
-    if child.returncode == -signal.SIGKILL:  # what the kernel does to a process out of memory
+    if child.returncode == KILLED:
         return PeakMemory(problem=DID_NOT_FIT)
     lines = child.stdout.splitlines()
     if child.returncode or not lines:
@@ -97,15 +95,19 @@ def measure(work: Work) -> PeakMemory:
         gauge.forget_peak()
         run()
         peak = gauge.peak()
-    except MemoryError:
+    except (MemoryError, RuntimeError) as error:
+        if not ran_out_of_memory(error):
+            raise
         return PeakMemory(problem=DID_NOT_FIT)
-    except RuntimeError as error:
-        if any(message in str(error) for message in OUT_OF_MEMORY_MESSAGES):
-            return PeakMemory(problem=DID_NOT_FIT)
-        raise
     return PeakMemory(
         work=peak - before_working, total=peak - before_preparing, method=gauge.method
     )
+
+
+def ran_out_of_memory(error: Exception) -> bool:
+    """Whether an error is for want of memory: on a CPU torch raises a mere RuntimeError."""
+    messages = ("can't allocate memory", "not enough memory")
+    return isinstance(error, MemoryError) or any(message in str(error) for message in messages)
 
 
 class _LinuxGauge:

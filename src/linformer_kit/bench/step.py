@@ -47,6 +47,15 @@ def _train(model: nn.Module, x: Tensor, upstream: Tensor) -> None:
     model(x).backward(upstream)
 
 
+def small(point: Point) -> Point:
+    """A point of the same kind to warm up with.
+
+    It is long enough for all threads to work, and so to have the memory they keep for themselves.
+    """
+    length = min(256, point.length)
+    return replace(point, batch=1, length=length, k=min(point.k, length))
+
+
 def rate_in(mode: Mode, dropout: float) -> float:
     """The rate of dropout a model of this mode is built with."""
     return dropout if mode == "dropout" else 0.0
@@ -62,10 +71,7 @@ def memory_of_step(
     threads: int,
     point: dict[str, Any],
 ) -> Work:
-    """For `memory.peak_memory`. The warm-up is a model of its own: some take one length only.
-
-    It is long enough for all threads to work, and so to have the memory they keep for themselves.
-    """
+    """For `memory.peak_memory`. The warm-up is a model of its own: some take one length only."""
     torch.set_num_threads(threads)
 
     def prepare(point: Point) -> Callable[[], object]:
@@ -74,6 +80,4 @@ def memory_of_step(
         return make_step(model, make_input(point, seed=seed), mode)
 
     whole = Point(**point)
-    length = min(256, whole.length)
-    small = replace(whole, batch=1, length=length, k=min(whole.k, length))
-    return Work(warm_up=lambda: prepare(small)(), prepare=lambda: prepare(whole))
+    return Work(warm_up=lambda: prepare(small(whole))(), prepare=lambda: prepare(whole))

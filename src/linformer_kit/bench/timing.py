@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 import torch
 
+from .memory import DID_NOT_FIT, ran_out_of_memory
+
 Say = Callable[[str], None]  # told what is going on, for a progress line
 
 
@@ -34,7 +36,7 @@ class Timing:
     """Every time one contestant took, in seconds, in the order of the rounds."""
 
     seconds: tuple[float, ...]
-    note: str | None = None  # why there are no times, or fewer rounds than asked for
+    note: str | None = None  # why it was left out, or stopped
 
     @property
     def best(self) -> float | None:
@@ -95,8 +97,7 @@ def alternate(
     more than `limit` seconds runs no more. A first run of more than `count_first_over` seconds is
     kept as a time too: what a warm-up is for (loading code, starting threads) is nothing beside it.
 
-    A contestant that runs out of memory or fails stops; the others go on. Whatever
-    was not done as asked for is in the note of the contestant.
+    A contestant that fails stops, and the others go on. Its note says why it stopped.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     notes: dict[str, str] = {}
@@ -123,10 +124,6 @@ def alternate(
                 rounds_of[name] = 0
             else:
                 times[name].append(taken)
-    for name, own_rounds in rounds_of.items():
-        if own_rounds < rounds:
-            counted = len(times[name])
-            notes.setdefault(name, f"slow: {counted} timed run{'s' if counted != 1 else ''}")
     return {name: Timing(tuple(times[name]), notes.get(name)) for name in runs}
 
 
@@ -141,14 +138,10 @@ def _clock(run: Callable[[], object]) -> float | str:
     start = time.perf_counter()
     try:
         run()
-    except MemoryError:
-        return "did not fit in memory"
-    except RuntimeError as error:  # what torch raises, for want of memory too
-        return f"failed: {first_line(error)}"
+    except (MemoryError, RuntimeError) as error:
+        if ran_out_of_memory(error):
+            return DID_NOT_FIT
+        # Messages of torch may go on with a stack of C++ frames.
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        return f"failed: {lines[0]}"
     return time.perf_counter() - start
-
-
-def first_line(error: BaseException) -> str:
-    """The gist of an error, for a note: torch's messages may go on with a stack of C++ frames."""
-    lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__

@@ -14,9 +14,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         from .app import run
     except ModuleNotFoundError as error:
-        if error.name not in ("typer", "rich"):
+        package = (error.name or "").partition(".")[0]
+        if package not in ("typer", "rich"):
             raise
-        sys.exit(
-            f"linformer: the command line needs {error.name}: pip install 'linformer-kit[cli]'"
-        )
+        sys.exit(f"linformer: the command line needs {package}: pip install 'linformer-kit[cli]'")
     sys.exit(run(arguments))

@@ -21,7 +21,14 @@ from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import dropout
 from .plan import Plan, choose_attend, choose_shorten
-from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
+from .projection import (
+    WINDOW_KINDS,
+    Projection,
+    ProjectionKind,
+    Sharing,
+    build_projection,
+    check_projection,
+)
 
 if TYPE_CHECKING:
     from .shortening import Shortening
@@ -392,6 +399,8 @@ class LinformerAttention(nn.Module):
     def _attend_form(self, context: Tensor, queries: int) -> Attend:
         if self.plan is not None:
             return self.plan.attend
+        if torch.compiler.is_compiling() and self.kind in WINDOW_KINDS:
+            return "fused"  # the number of rows is a symbol there, which folding cannot handle
         return choose_attend(self._planned_shape(context, queries=queries))
 
     def _planned_shape(self, context: Tensor, queries: int) -> AttentionShape:
@@ -428,4 +437,4 @@ def _each_head(rows: Tensor, weight: Tensor) -> Tensor:
     """
     batch, _, count, _ = rows.shape
     folded = rows.transpose(0, 1).flatten(1, 2)  # (H, B*R, C)
-    return torch.bmm(folded, weight).unflatten(1, (batch, count)).transpose(0, 1).contiguous()
+    return torch.bmm(folded, weight).unflatten(1, (batch, count)).transpose(0, 1)

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from .projection import ProjectionKind, Sharing, sides_and_heads
+from .projection import WINDOW_KINDS, ProjectionKind, Sharing, sides_and_heads
 
 Shorten = Literal["input", "keys"]
 Attend = Literal["fused", "absorbed"]
@@ -71,7 +71,7 @@ class AttentionShape:
         """R"""
         if self.projection == "full":
             return self.positions
-        if self.projection in ("conv", "mean", "max"):
+        if self.projection in WINDOW_KINDS:
             return math.ceil(self.positions / self.width)
         assert self.k is not None
         return self.k

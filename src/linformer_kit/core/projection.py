@@ -46,7 +46,8 @@ Sharing = Literal["none", "headwise", "kv", "layerwise"]
 
 PROJECTIONS: tuple[str, ...] = get_args(ProjectionKind)
 SHARINGS: tuple[str, ...] = get_args(Sharing)
-NEED_MAX_LENGTH = ("linear", "fixed", "conv", "mean", "max")
+WINDOW_KINDS = ("conv", "mean", "max")
+NEED_MAX_LENGTH = ("linear", "fixed", *WINDOW_KINDS)
 
 
 class Projection(nn.Module):

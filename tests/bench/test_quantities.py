@@ -1,0 +1,34 @@
+"""Quantities as people read them."""
+
+from __future__ import annotations
+
+import pytest
+
+from linformer_kit.bench import quantities
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(None, "-"), (0.00123, "1.23 ms"), (0.0456, "45.6 ms"), (2.5, "2.50 s"), (61.23, "61.2 s")],
+)
+def test_seconds(value, text):
+    assert quantities.seconds(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(None, "-"), (1_500_000, "1.5 MB"), (2_340_000_000, "2.34 GB")]
+)
+def test_size(value, text):
+    assert quantities.size(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, "-"), (0.5, "0.50x"), (23.14, "23.1x")])
+def test_ratio(value, text):
+    assert quantities.ratio(value) == text
+
+
+@pytest.mark.parametrize(
+    ("times", "text"), [(23.2, "1/23"), (2.0, "1/2"), (1.25, "80%"), (0.5, "200%")]
+)
+def test_fraction(times, text):
+    assert quantities.fraction(times) == text

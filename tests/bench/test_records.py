@@ -1,0 +1,51 @@
+"""Records: what is written is read, and what is damaged is left out and reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from linformer_kit.bench.records import RecordFile, read_records
+
+
+def test_records_come_back_as_written(tmp_path):
+    path = tmp_path / "new" / "folder" / "records.jsonl"
+    first, second = {"seconds": [0.1, 2e-9], "note": None}, {"name": "Größe"}
+    with RecordFile(path) as file:
+        file.append(first)
+    with RecordFile(path) as file:
+        file.append(second)
+        assert file.written == 1
+    assert read_records(path) == ([first, second], [])
+
+
+def test_every_record_is_on_disk_at_once(tmp_path):
+    path = tmp_path / "records.jsonl"
+    with RecordFile(path) as file:
+        file.append({"a": 1})
+        assert read_records(path).records == [{"a": 1}]
+
+
+@pytest.mark.parametrize("damage", [b'{"a": ', b"\xff\xfe{}", b"[1, 2]"])
+def test_a_damaged_line_is_left_out_and_reported(tmp_path, damage):
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b'{"a": 1}\n' + damage + b'\n\n{"a": 2}\n')
+    records, problems = read_records(path)
+    assert records == [{"a": 1}, {"a": 2}]
+    assert len(problems) == 1
+    assert "line 2" in problems[0]
+
+
+def test_a_torn_last_line_does_not_spoil_the_next_record(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b'{"a": 1}\n{"a": ')
+    with RecordFile(path) as file:
+        file.append({"a": 3})
+    records, problems = read_records(path)
+    assert records == [{"a": 1}, {"a": 3}]
+    assert len(problems) == 1
+
+
+def test_a_file_is_no_folder(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError):
+        RecordFile(tmp_path / "file" / "records.jsonl")
