@@ -80,7 +80,7 @@ def test_equals_the_reference_in_outputs_and_gradients(
 def test_every_order_of_multiplication_gives_the_same(projection, sharing, plan, bias):
     if projection == "max" and plan.shorten == "keys":
         pytest.skip("max pooling is defined on the input alone")
-    layer = layer_of(projection, sharing, plan=plan, bias=bias)
+    layer = layer_of(projection, sharing, plan=plan, bias=bias, out_bias=not bias)
     assert_equals_reference(layer, rows_of(2, 7), mask=right_padding(7, 4, to=7))
 
 
@@ -317,8 +317,9 @@ WRONG_CALLS = [
 
 @pytest.mark.parametrize(("inputs", "error", "message"), WRONG_CALLS)
 def test_wrong_inputs_are_refused_with_the_rule_and_what_was_received(inputs, error, message):
-    with pytest.raises(error, match=message):
-        layer_of()(**{"x": rows_of(1, 7)} | inputs)
+    for call in (layer_of(), layer_of().weights):
+        with pytest.raises(error, match=message):
+            call(**{"x": rows_of(1, 7)} | inputs)
 
 
 def test_a_layer_without_its_projection_says_how_to_pass_one():

@@ -1,8 +1,8 @@
 """Who takes part: this package, full attention, and the implementations that came before.
 
 Each builds an attention layer, or an encoder whose layers are attention and a feed-forward part of
-4 * dim with gelu. All map (batch, length, dim) to the same shape. They are as near to each other as
-their options allow; what differs:
+4 * dim with gelu. All map (batch, length, dim) to the same shape; W_q, W_k, W_v have no bias. They
+are as near to each other as their options allow; what differs:
 
 - linformer-kit: E = F. Pre-norm, and a last norm. Drops rows of the attention, the hidden layer,
   the branches and the input.
@@ -104,6 +104,8 @@ def _our_attention(projection: ProjectionKind) -> Callable[[Point, float], nn.Mo
         k=point.k,
         projection=projection,
         sharing="kv",
+        bias=False,
+        out_bias=True,
         dropout=dropout,
     )
 
@@ -118,6 +120,7 @@ def _our_encoder(projection: ProjectionKind) -> Callable[[Point, float], nn.Modu
         ff_dim=point.ff_dim,
         projection=projection,
         sharing="kv",
+        qkv_bias=False,
         dropout=dropout,
         activation_dropout=dropout,
     )

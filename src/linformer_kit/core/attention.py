@@ -79,8 +79,9 @@ class LinformerAttention(nn.Module):
         head_dim: D, by default dim // num_heads.
         num_kv_heads: G; fewer than num_heads lets groups of heads share keys and values.
         context_dim: the width of the context for cross-attention, by default dim.
-        bias: whether the four linear maps have one. K is X W_k + b in every order, so its bias
-            meets E as (E 1) b.
+        bias: whether W_q, W_k and W_v have one. K is X W_k + b in every order, so its bias meets E
+            as (E 1) b.
+        out_bias: whether W_o has one, by default as `bias`.
         dropout: the rate of attention dropout in training.
         dropout_kind: `rows` drops a shortened row of a head for all queries of the sample at once:
             each weight is dropped as often as usual and the expectation is the same, but the fused
@@ -107,6 +108,7 @@ class LinformerAttention(nn.Module):
         num_kv_heads: int | None = None,
         context_dim: int | None = None,
         bias: bool = True,
+        out_bias: bool | None = None,
         dropout: float = 0.0,
         dropout_kind: DropoutKind = "rows",
         keep_scale: bool = True,
@@ -154,7 +156,8 @@ class LinformerAttention(nn.Module):
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(self.context_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(self.context_dim, num_kv_heads * head_dim, bias=bias)
-        self.out_proj = nn.Linear(num_heads * head_dim, dim, bias=bias)
+        out_bias = bias if out_bias is None else out_bias
+        self.out_proj = nn.Linear(num_heads * head_dim, dim, bias=out_bias)
         self.projection: Projection | None = None
         if projection != "full" and not external_projection:
             assert k is not None
@@ -189,20 +192,12 @@ class LinformerAttention(nn.Module):
         Without a context x attends to itself. `projection` is for layers built with
         `external_projection`.
         """
-        x = self._without_padding("x", x, "mask", mask, self.dim)
-        if context is None:
-            if context_mask is not None:
-                raise ValueError("context_mask needs a context: got None. For x itself pass mask.")
-            context, context_mask = x, mask
-        else:
-            context = self._without_padding(
-                "context", context, "context_mask", context_mask, self.context_dim
-            )
+        x, context, context_mask = self._checked(x, mask, context, context_mask)
         memory = self._summarise(context, context_mask, projection, queries=x.shape[1])
         y = in_row_blocks(
             lambda samples, rows: self.attend(rows, memory.samples(samples)),
             x,
-            width=max(self.dim, self.num_heads * self.head_dim),
+            width=self.width,
         )
         return y if mask is None else y.masked_fill(~mask[..., None], 0.0)
 
@@ -248,12 +243,7 @@ class LinformerAttention(nn.Module):
         projection: Projection | None = None,
     ) -> Tensor:
         """The attention weights (B, H, N, R), which the forward pass never materialises."""
-        x = self._without_padding("x", x, "mask", mask, self.dim)
-        if context is None:
-            context, context_mask = x, mask
-        context = self._without_padding(
-            "context", context, "context_mask", context_mask, self.context_dim
-        )
+        x, context, context_mask = self._checked(x, mask, context, context_mask)
         key, _, keep = self._rows(context, context_mask, projection)
         query = self._heads(self.q_proj(x), self.num_heads)
         scores = query @ self._for_all_heads(key).transpose(-1, -2) * self.head_dim**-0.5
@@ -279,8 +269,32 @@ class LinformerAttention(nn.Module):
             projection=self.kind,
             sharing=self.sharing,
             bias=self.q_proj.bias is not None,
+            out_bias=self.out_proj.bias is not None,
             context_dim=self.context_dim,
         )
+
+    @property
+    def width(self) -> int:
+        """The widest row between input and output."""
+        return max(self.dim, self.num_heads * self.head_dim)
+
+    def _checked(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        context: Tensor | None,
+        context_mask: Tensor | None,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """x, what it attends to and the mask of that, without what stands in the padding."""
+        x = self._without_padding("x", x, "mask", mask, self.dim)
+        if context is not None:
+            context = self._without_padding(
+                "context", context, "context_mask", context_mask, self.context_dim
+            )
+            return x, context, context_mask
+        if context_mask is not None:
+            raise ValueError("context_mask needs a context: got None. For x itself pass mask.")
+        return x, x, mask
 
     def _without_padding(
         self, name: str, x: Tensor, mask_name: str, mask: Tensor | None, channels: int

@@ -37,6 +37,7 @@ class AttentionShape:
     projection: ProjectionKind = "linear"
     sharing: Sharing = "kv"
     bias: bool = True
+    out_bias: bool = True
     context_dim: int | None = None
 
     @property
@@ -142,7 +143,8 @@ def attention_parameters(shape: AttentionShape, *, with_projection: bool = True)
     """W_q, W_k, W_v, W_o and their biases, and what `projection_parameters` counts."""
     s = shape
     weights = 2 * s.dim * s.inner + 2 * s.source_dim * s.kv_inner
-    biases = s.inner + 2 * s.kv_inner + s.dim if s.bias else 0
+    biases = s.inner + 2 * s.kv_inner if s.bias else 0
+    biases += s.dim if s.out_bias else 0
     return weights + biases + (projection_parameters(s) if with_projection else 0)
 
 
@@ -215,7 +217,7 @@ def encoder_parameters(shape: EncoderShape) -> int:
     shared = first.sharing == "layerwise"
     attention = sum(attention_parameters(s, with_projection=not shared) for s in shape.layers)
     feed_forward = first.dim * (shape.wide + shape.ff_dim)
-    if first.bias:
+    if first.out_bias:
         feed_forward += shape.wide + first.dim
     norms = 2 * 2 * first.dim * depth + (2 * first.dim if shape.pre_norm else 0)
     total = attention + depth * feed_forward + norms

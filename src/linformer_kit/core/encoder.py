@@ -68,7 +68,7 @@ class EncoderLayer(nn.Module):
             fed = self.feed_forward(rows)
             return self.feed_forward_norm(rows + dropout(fed, self.dropout, self.training))
 
-        return in_row_blocks(rest, x, source, width=self.feed_forward.w_1.out_features)
+        return in_row_blocks(rest, x, source, width=self.attention.width)
 
     def attention_input(self, x: Tensor) -> Tensor:
         """What the attention of this layer looks at."""
@@ -87,14 +87,15 @@ class LinformerEncoder(nn.Module):
     """A stack of Linformer layers: (B, N, dim) -> (B, N, dim) in time and memory O(n k).
 
     Args:
-        dim, num_heads, max_length, projection, sharing, head_dim, num_kv_heads, bias,
-            dropout_kind, keep_scale, plan: as in `LinformerAttention`. With sharing='layerwise'
-            one projection, `encoder.projection`, serves every layer.
+        dim, num_heads, max_length, projection, sharing, head_dim, num_kv_heads, dropout_kind,
+            keep_scale, plan: as in `LinformerAttention`. With sharing='layerwise' one projection,
+            `encoder.projection`, serves every layer.
         depth: the number of layers.
         k: the number of shortened rows; a sequence gives each layer its own (the paper: smaller
             in higher layers). With layerwise sharing the matrix has max(k) rows and a layer uses
             the first k of them; conv, whose filter has one width, then needs one k.
         ff_dim: the hidden size of the feed-forward part, by default 4 * dim.
+        bias: whether the linear maps have one; `qkv_bias` says it of W_q, W_k and W_v alone.
         norm: `pre` (with a final norm) or `post`.
         activation: gelu, relu or swiglu.
         positions: `none`, `learned` (up to max_length) or `sinusoidal`, added to the input.
@@ -130,6 +131,7 @@ class LinformerEncoder(nn.Module):
         head_dim: int | None = None,
         num_kv_heads: int | None = None,
         bias: bool = True,
+        qkv_bias: bool | None = None,
         norm_eps: float = 1e-5,
         keep_scale: bool = True,
         plan: Plan | None = None,
@@ -159,7 +161,8 @@ class LinformerEncoder(nn.Module):
                     sharing=sharing,
                     head_dim=head_dim,
                     num_kv_heads=num_kv_heads,
-                    bias=bias,
+                    bias=bias if qkv_bias is None else qkv_bias,
+                    out_bias=bias,
                     dropout=dropout if attention_dropout is None else attention_dropout,
                     dropout_kind=dropout_kind,
                     keep_scale=keep_scale,

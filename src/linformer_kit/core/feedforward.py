@@ -1,8 +1,8 @@
 """The feed-forward half of a layer: W_2 act(W_1 x), act one of gelu, relu, swiglu.
 
-Trained on a CPU it runs in row blocks, forward and backward, as one autograd function: the hidden
-layer is the widest tensor of a Transformer, and this keeps one copy of it (before the activation)
-where the plain form keeps two or three.
+On a CPU it runs in row blocks. The hidden layer is the widest tensor of a Transformer: in inference
+one buffer holds it, a block at a time; in training one autograd function does forward and backward
+and keeps one copy of it (before the activation) where the plain form keeps two or three.
 
 Legend: R rows (batch and length folded), M model size, F hidden size.
 """
@@ -35,6 +35,14 @@ def swiglu(hidden: Tensor) -> Tensor:
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
     "relu": F.relu,
+    "swiglu": swiglu,
+}
+
+
+# For a hidden layer that nothing else needs. (There is no F.gelu_; swiglu halves the width.)
+IN_PLACE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu": torch.ops.aten.gelu_,
+    "relu": F.relu_,
     "swiglu": swiglu,
 }
 
@@ -72,6 +80,8 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         drop = self.dropout if self.training else 0.0
+        if self._in_blocks(x) and not torch.is_grad_enabled() and not drop:
+            return self._inferred(x)
         if self._in_blocks(x):
             y, _, _ = _BlockedFeedForward.apply(
                 x.reshape(-1, x.shape[-1]),
@@ -86,11 +96,22 @@ class FeedForward(nn.Module):
         hidden = ACTIVATIONS[self.activation](self.w_1(x))
         return self.w_2(dropout(hidden, drop, training=self.training))
 
+    def _inferred(self, x: Tensor) -> Tensor:
+        rows = x.reshape(-1, x.shape[-1])  # (R, M)
+        y = torch.empty_like(rows)
+        blocks = _blocks(rows.shape[0], self.w_1.out_features)
+        buffer = rows.new_empty(min(rows.shape[0], blocks[0].stop), self.w_1.out_features)
+        for block in blocks:
+            hidden = buffer[: rows[block].shape[0]]
+            _linear(rows[block], self.w_1.weight, self.w_1.bias, out=hidden)
+            active = IN_PLACE_ACTIVATIONS[self.activation](hidden)
+            _linear(active, self.w_2.weight, self.w_2.bias, out=y[block])
+        return y.view(x.shape)
+
     def _in_blocks(self, x: Tensor) -> bool:
-        """Whether to train by `_BlockedFeedForward`: on a CPU, with weights of one type."""
+        """Whether the blocked forms apply: on a CPU, with weights of one type."""
         return (
-            torch.is_grad_enabled()
-            and not torch.compiler.is_compiling()
+            not torch.compiler.is_compiling()
             and x.device.type == "cpu"
             and not torch.is_autocast_enabled("cpu")
             and x.dtype == self.w_1.weight.dtype
@@ -164,7 +185,7 @@ class _BlockedFeedForward(torch.autograd.Function):
 
 
 def _blocks(rows: int, width: int) -> list[slice]:
-    size = rows_in_block(width)
+    size = 2 * rows_in_block(width)  # nothing but the hidden layer has to stay in the cache
     return [slice(i, i + size) for i in range(0, rows, size)]
 
 
