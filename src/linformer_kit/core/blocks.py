@@ -16,7 +16,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-VALUES = 2**21  # of the widest row, in one block: 8 MB of float32, a part of the last-level cache
+VALUES = 2**20  # of the widest row, in one block: 4 MB of float32, a part of the last-level cache
 
 
 def rows_in_block(width: int) -> int:

@@ -185,7 +185,7 @@ class _BlockedFeedForward(torch.autograd.Function):
 
 
 def _blocks(rows: int, width: int) -> list[slice]:
-    size = 2 * rows_in_block(width)  # nothing but the hidden layer has to stay in the cache
+    size = 4 * rows_in_block(width)  # nothing but the hidden layer has to stay in the cache
     return [slice(i, i + size) for i in range(0, rows, size)]
 
 

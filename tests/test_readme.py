@@ -1,0 +1,30 @@
+"""What the README shows, runs."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_python_of_the_readme_runs():
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert blocks
+    names: dict[str, object] = {}
+    for block in blocks:  # they follow on one another, as a reader would type them
+        exec(compile(block, "README.md", "exec"), names)
+    assert names["y"].shape == (2, 1000, 512)
+
+
+def test_the_file_tree_of_the_readme_is_the_core_s():
+    listed = set(re.findall(r"^    (\w+\.py) ", README, flags=re.MULTILINE))
+    there = {path.name for path in (ROOT / "src/linformer_kit/core").glob("*.py")}
+    assert listed == there - {"__init__.py"}
+
+
+def test_every_make_target_of_the_readme_exists():
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target in re.findall(r"`?make ([a-z-]+)`?", README):
+        assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
