@@ -3,13 +3,24 @@
 from importlib.metadata import PackageNotFoundError, version
 
 from .core.attention import LinformerAttention
+from .core.decoder import LinformerDecoder
 from .core.encoder import LinformerEncoder
 from .core.plan import Plan
 from .core.resize import resize_max_length
+from .core.state import DecoderState, join_states
 
 try:
     __version__ = version("linformer-kit")
 except PackageNotFoundError:  # a source tree that was never installed
     __version__ = "0+unknown"
 
-__all__ = ["LinformerAttention", "LinformerEncoder", "Plan", "__version__", "resize_max_length"]
+__all__ = [
+    "DecoderState",
+    "LinformerAttention",
+    "LinformerDecoder",
+    "LinformerEncoder",
+    "Plan",
+    "__version__",
+    "join_states",
+    "resize_max_length",
+]

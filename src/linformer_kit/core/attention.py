@@ -20,6 +20,7 @@ from . import checks
 from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import dropout
+from .heads import check_heads
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
     WINDOW_KINDS,
@@ -116,23 +117,7 @@ class LinformerAttention(nn.Module):
         external_projection: bool = False,
     ) -> None:
         super().__init__()
-        checks.positive("dim", dim)
-        checks.positive("num_heads", num_heads)
-        if head_dim is None:
-            if dim % num_heads:
-                raise ValueError(
-                    f"dim must be divisible by num_heads: got dim={dim}, num_heads={num_heads}. "
-                    "Change one of them, or give head_dim."
-                )
-            head_dim = dim // num_heads
-        checks.positive("head_dim", head_dim)
-        num_kv_heads = num_heads if num_kv_heads is None else num_kv_heads
-        checks.positive("num_kv_heads", num_kv_heads)
-        if num_heads % num_kv_heads:
-            raise ValueError(
-                f"num_heads must be divisible by num_kv_heads: got num_heads={num_heads}, "
-                f"num_kv_heads={num_kv_heads}. Use a divisor of num_heads, 1 for a single one."
-            )
+        head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
         checks.probability("dropout", dropout)
         checks.one_of("dropout_kind", dropout_kind, get_args(DropoutKind))
         check_projection(projection, sharing, k, max_length)

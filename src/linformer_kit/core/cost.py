@@ -249,3 +249,84 @@ def encoder_activation_bytes(
     if shape.pre_norm:
         total += itemsize * rows * (first.dim + 2)  # the final norm's
     return total
+
+
+@dataclass(frozen=True, kw_only=True)
+class CausalShape:
+    """The sizes of one call of a causal attention layer; k=None is full causal attention."""
+
+    batch: int
+    length: int
+    dim: int
+    num_heads: int
+    k: int | None
+    window: int = 128
+    head_dim: int | None = None
+    num_kv_heads: int | None = None
+    rotary_dim: int = 0
+    bias: bool = True
+    out_bias: bool = True
+
+    @property
+    def size(self) -> int:
+        """D"""
+        return self.head_dim or self.dim // self.num_heads
+
+    @property
+    def inner(self) -> int:
+        """H * D"""
+        return self.num_heads * self.size
+
+    @property
+    def kv_inner(self) -> int:
+        """G * D"""
+        return (self.num_kv_heads or self.num_heads) * self.size
+
+    @property
+    def summed(self) -> int:
+        """F: the numbers a slot sums up."""
+        return (self.num_kv_heads or self.num_heads) * (2 * self.size - self.rotary_dim) + 1
+
+
+def causal_flops(shape: CausalShape) -> int:
+    """One parallel forward pass. Products that a mask throws away are counted: they are done."""
+    s = shape
+    tokens = s.batch * s.length
+    projections = 2 * tokens * s.dim * (2 * s.inner + 2 * s.kv_inner)
+    if s.k is None:
+        return projections + 2 * 2 * tokens * s.length * s.inner
+    start = min(s.length, 2 * s.window)
+    flops = projections + 2 * 2 * s.batch * start * start * s.inner
+    if s.length == start:
+        return flops
+    later = s.batch * (math.ceil(s.length / s.window) - 2) * s.window  # tokens, the last filled up
+    attention = 2 * 2 * later * (s.k + 2 * s.window) * s.inner
+    slots = 2 * tokens * s.dim * s.k + 2 * later * s.k * (s.summed - 1)
+    return flops + attention + slots
+
+
+def causal_step_flops(shape: CausalShape) -> int:
+    """One token after `length` others: without them in it, unless the attention is full."""
+    s = shape
+    projections = 2 * s.batch * s.dim * (2 * s.inner + 2 * s.kv_inner)
+    if s.k is None:
+        return projections + 2 * 2 * s.batch * (s.length + 1) * s.inner
+    attention = 2 * 2 * s.batch * (s.k + 2 * s.window) * s.inner
+    return projections + attention + 2 * s.batch * s.k * (s.dim + s.summed - 1)
+
+
+def causal_parameters(shape: CausalShape) -> int:
+    """W_q, W_k, W_v, W_o, the map to the slots' scores, and their biases."""
+    s = shape
+    slots = 0 if s.k is None else s.k * s.dim + (s.k if s.bias else 0)
+    biases = (s.inner + 2 * s.kv_inner if s.bias else 0) + (s.dim if s.out_bias else 0)
+    return s.dim * (2 * s.inner + 2 * s.kv_inner) + biases + slots
+
+
+def causal_state_bytes(shape: CausalShape, *, itemsize: int = 4) -> int:
+    """What a layer remembers after `length` tokens; the sums are at least float32."""
+    s = shape
+    if s.k is None:
+        return 2 * s.batch * s.length * s.kv_inner * itemsize
+    ring = 2 * s.batch * 2 * s.window * s.kv_inner * itemsize
+    return ring + s.batch * 3 * s.k * s.summed * max(4, itemsize)

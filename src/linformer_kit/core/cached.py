@@ -1,0 +1,137 @@
+"""Causal full attention with an ordinary cache: what the causal Linformer is compared with.
+
+The same interface as `CausalLinformerAttention`, and the same rotary positions. Its state grows by
+one row a token.
+
+Legend: B batch, N tokens, T tokens in the cache, H heads, G key/value heads, D head size, M model
+size.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import checks
+from .cost import CausalShape
+from .heads import attend, check_heads
+from .rotary import check_rotary, rotate
+
+
+class CacheState(NamedTuple):
+    """All keys and values so far. Position p of a sample stands in row p."""
+
+    key: Tensor  # (B, T, G, D), rotated
+    value: Tensor  # (B, T, G, D)
+
+
+class CausalFullAttention(nn.Module):
+    """Every token attends to every token up to itself. Arguments as in the causal Linformer's."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        bias: bool = True,
+        out_bias: bool | None = None,
+        rotary: float = 0.5,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        checks.probability("dropout", dropout)
+        head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
+        self.dim = dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.head_dim = head_dim
+        self.rotary_dim = check_rotary(head_dim, rotary)
+        self.dropout = dropout
+        self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
+        self.out_proj = nn.Linear(
+            num_heads * head_dim, dim, bias=bias if out_bias is None else out_bias
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(linear.weight)
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The whole of a text at once: x (B, N, M) -> (B, N, M)."""
+        query, key, value = self._heads(x, torch.arange(x.shape[1], device=x.device)[None])
+        mixed = attend(query, key, value, causal=True, drop=self._drop)
+        return self.out_proj(mixed.flatten(2))
+
+    def init_state(
+        self, batch_size: int, *, device: torch.device, dtype: torch.dtype
+    ) -> CacheState:
+        empty = torch.zeros(
+            batch_size, 0, self.num_kv_heads, self.head_dim, device=device, dtype=dtype
+        )
+        return CacheState(key=empty, value=empty)
+
+    def step(self, x: Tensor, state: CacheState, position: Tensor) -> tuple[Tensor, CacheState]:
+        """One token: x (B, 1, M) at position (B) -> (B, 1, M) and the state after it."""
+        return self.extend(x, torch.ones_like(position), state, position)
+
+    def extend(
+        self, x: Tensor, length: Tensor, state: CacheState, position: Tensor
+    ) -> tuple[Tensor, CacheState]:
+        """Many tokens after a state: x (B, N, M), of which sample b has the first length[b].
+
+        What a shorter sample writes behind its end is written over when its next tokens come, and
+        not visible until then.
+        """
+        count = x.shape[1]
+        place = position[:, None] + torch.arange(count, device=x.device)  # (B, N)
+        query, key, value = self._heads(x, place)
+        index = place[:, :, None, None].expand_as(key)
+        longer = (0, 0, 0, 0, 0, count)
+        all_keys = F.pad(state.key, longer).scatter(1, index, key)
+        all_values = F.pad(state.value, longer).scatter(1, index, value)
+        row = torch.arange(all_keys.shape[1], device=x.device)
+        mask = (row <= place[..., None])[:, None]  # (B, 1, N, T)
+        mixed = attend(query, all_keys, all_values, mask=mask, drop=self._drop)
+        return self.out_proj(mixed.flatten(2)), CacheState(all_keys, all_values)
+
+    @property
+    def _drop(self) -> float:
+        return self.dropout if self.training else 0.0
+
+    def _heads(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        query = self.q_proj(x).unflatten(2, (self.num_heads, self.head_dim))
+        key = self.k_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim))
+        value = self.v_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim))
+        return (
+            rotate(query, position, self.rotary_dim),
+            rotate(key, position, self.rotary_dim),
+            value,
+        )
+
+    def shape(self, *, batch: int, length: int) -> CausalShape:
+        """The sizes of one call, for `cost.py`."""
+        return CausalShape(
+            batch=batch,
+            length=length,
+            dim=self.dim,
+            num_heads=self.num_heads,
+            k=None,
+            head_dim=self.head_dim,
+            num_kv_heads=self.num_kv_heads,
+            rotary_dim=self.rotary_dim,
+            bias=self.q_proj.bias is not None,
+            out_bias=self.out_proj.bias is not None,
+        )
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, num_heads={self.num_heads}"

@@ -1,0 +1,360 @@
+"""Causal Linformer attention: linear time in training, a state of constant size in generation.
+
+The sequence is cut in chunks of `window` tokens. The query at position t of chunk c attends, in one
+softmax, to
+
+    the exact keys and values of its own chunk up to t, and of the chunk before, and
+    `k` slots that sum up everything older, the tokens i of chunks 0 ... c - 2:
+
+        slot_j = sum_i exp(s_ij) (key_i, value_i) / sum_i exp(s_ij),   s_i = bounded(W_s x_i)
+
+Slots are made of keys and values, which the window needs anyway (2 n k M multiplications; sending
+averaged inputs of every chunk through W_k and W_v again would cost M / window times as many), and
+at chunk boundaries alone, as prefix sums over chunks. Scores are bounded by `BOUND`, so the sums
+need no running maximum: at a million tokens they are below 1e9 and every token still counts in
+float32. No key or value of a later token is in anything a query reaches, so nothing can leak.
+
+Keys in the window are rotated by their position; of a slot only the part that is not rotated is
+known, for it stands at no position. The rotated part of its key is zero.
+
+Legend: B batch, N tokens, C chunks, W window, K slots, H heads, G key/value heads, D head size,
+M model size, A = D less the rotated part, F = G*A + G*D + 1: what is summed for a slot (keys,
+values, and the weights themselves).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import checks
+from .cost import CausalShape
+from .heads import attend, check_heads
+from .rotary import check_rotary, rotate
+
+BOUND = 6.0  # exp(6) = 403: at the most a token outweighs 160,000 others
+
+
+class SlotState(NamedTuple):
+    """What a layer remembers of the past. Its size does not depend on how long that is.
+
+    Position p stands in row p % 2W of the ring. `sums` is for the token to come: [:, 0] what its
+    slots are made of, [:, 1] the sums of the chunk before its own, which the window still shows,
+    [:, 2] those of its own chunk so far.
+    """
+
+    key: Tensor  # (B, G, 2W, D), rotated
+    value: Tensor  # (B, G, 2W, D)
+    sums: Tensor  # (B, 3, K, F), at least float32
+
+
+class CausalLinformerAttention(nn.Module):
+    """Attention to a window of exact tokens and to `k` slots of all that came before it.
+
+    Args:
+        dim: M, the width of the input and the output.
+        num_heads: H.
+        k: the number of slots.
+        window: the length of a chunk: every token sees at least `window` predecessors exactly, and
+            at the most 2 * window - 1.
+        head_dim: D, by default dim // num_heads.
+        num_kv_heads: G; fewer than num_heads lets groups of heads share keys and values.
+        bias: whether W_q, W_k, W_v and W_s have one.
+        out_bias: whether W_o has one, by default as `bias`.
+        rotary: the fraction of each head that is rotated by position, 0 for none.
+        dropout: the rate at which keys are left out, for all queries of a chunk at once.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        k: int,
+        window: int,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        bias: bool = True,
+        out_bias: bool | None = None,
+        rotary: float = 0.5,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        checks.positive("k", k)
+        checks.positive("window", window)
+        checks.probability("dropout", dropout)
+        head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
+        self.dim = dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.head_dim = head_dim
+        self.k = k
+        self.window = window
+        self.rotary_dim = check_rotary(head_dim, rotary)
+        self.dropout = dropout
+        self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
+        self.slot_proj = nn.Linear(dim, k, bias=bias)
+        self.out_proj = nn.Linear(
+            num_heads * head_dim, dim, bias=bias if out_bias is None else out_bias
+        )
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
+            nn.init.xavier_uniform_(linear.weight)
+        nn.init.normal_(self.slot_proj.weight, std=self.dim**-0.5)
+        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj, self.slot_proj):
+            if linear.bias is not None:
+                nn.init.zeros_(linear.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The whole of a text at once: x (B, N, M) -> (B, N, M)."""
+        batch, length, _ = x.shape
+        window = self.window
+        position = torch.arange(length, device=x.device)[None]
+        query, plain_key, value = self._heads(x)
+        query = rotate(query, position, self.rotary_dim)
+        key = rotate(plain_key, position, self.rotary_dim)
+        start = min(length, 2 * window)
+        mixed = self._attend(query[:, :start], key[:, :start], value[:, :start], causal=True)
+        if length == start:  # two chunks see all there is, and no slots
+            return self.out_proj(mixed.flatten(2))
+        chunks = -(-length // window)
+        query, key, plain_key, value, weight = (
+            _in_chunks(rows, chunks, window)
+            for rows in (query, key, plain_key, value, self._slot_weights(x))
+        )
+        sums = self._chunk_sums(weight[:, :-2], plain_key[:, :-2], value[:, :-2])
+        slot_key, slot_value = self._slots(sums.cumsum(1), dtype=x.dtype)  # (B, C-2, K, G, D)
+        rest = self._attend(
+            query[:, 2:].flatten(0, 1),
+            torch.cat((slot_key, key[:, 1:-1], key[:, 2:]), dim=2).flatten(0, 1),
+            torch.cat((slot_value, value[:, 1:-1], value[:, 2:]), dim=2).flatten(0, 1),
+            mask=self._visible_in_chunk(x.device),
+        )  # (B*(C-2), W, H, D)
+        rest = rest.unflatten(0, (batch, chunks - 2)).flatten(1, 2)[:, : length - start]
+        return self.out_proj(torch.cat((mixed, rest), dim=1).flatten(2))
+
+    def init_state(self, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> SlotState:
+        ring = (batch_size, self.num_kv_heads, 2 * self.window, self.head_dim)
+        wide = torch.promote_types(dtype, torch.float32)
+        return SlotState(
+            key=torch.zeros(ring, device=device, dtype=dtype),
+            value=torch.zeros(ring, device=device, dtype=dtype),
+            sums=torch.zeros(batch_size, 3, self.k, self._summed, device=device, dtype=wide),
+        )
+
+    def step(self, x: Tensor, state: SlotState, position: Tensor) -> tuple[Tensor, SlotState]:
+        """One token: x (B, 1, M) at position (B) -> (B, 1, M) and the state after it."""
+        window = self.window
+        query, plain_key, value = self._heads(x)
+        query = rotate(query, position[:, None], self.rotary_dim)
+        key = rotate(plain_key, position[:, None], self.rotary_dim)
+        row = torch.arange(2 * window, device=x.device)
+        here = (position[:, None] % (2 * window) == row)[:, None, :, None]  # (B, 1, 2W, 1)
+        ring_key = torch.where(here, key.transpose(1, 2), state.key)
+        ring_value = torch.where(here, value.transpose(1, 2), state.value)
+        # What stands in a row is the last position that falls on it.
+        stands = position[:, None] - (position[:, None] - row) % (2 * window)  # (B, 2W)
+        first = (position // window - 1).clamp_min(0) * window
+        slot_key, slot_value = self._slots(state.sums[:, 0], dtype=x.dtype)  # (B, K, G, D)
+        filled = (position >= 2 * window)[:, None].expand(-1, self.k)
+        mixed = self._attend(
+            query,
+            torch.cat((slot_key, ring_key.transpose(1, 2)), dim=1),
+            torch.cat((slot_value, ring_value.transpose(1, 2)), dim=1),
+            mask=torch.cat((filled, stands >= first[:, None]), dim=1)[:, None, None],
+        )
+        weight = self._slot_weights(x)
+        added = self._chunk_sums(
+            weight[:, None], plain_key[:, None], value[:, None]
+        )  # (B, 1, K, F)
+        sums = torch.cat((state.sums[:, :2], state.sums[:, 2:] + added), dim=1)
+        chunk_ends = ((position + 1) % window == 0)[:, None, None, None]
+        sums = torch.where(chunk_ends, _next_chunk(sums), sums)
+        return self.out_proj(mixed.flatten(2)), SlotState(ring_key, ring_value, sums)
+
+    def extend(
+        self, x: Tensor, length: Tensor, state: SlotState, position: Tensor
+    ) -> tuple[Tensor, SlotState]:
+        """Many tokens after a state: x (B, N, M), of which sample b has the first length[b].
+
+        Equal to as many calls of `step`. Samples may stand at different positions: each is laid on
+        its own grid of chunks, which begins with the chunk its position falls into.
+        """
+        batch, count, _ = x.shape
+        window = self.window
+        chunks = (count + window - 1) // window + 1  # whatever the position in the first chunk
+        offset = position % window  # (B)
+        row = torch.arange(chunks * window, device=x.device)
+        token = row - offset[:, None]  # (B, C*W): which of the new tokens stands in a row
+        new = (token >= 0) & (token < length[:, None])
+        query, plain_key, value = self._heads(x)
+        place = position[:, None] + torch.arange(count, device=x.device)
+        query = rotate(query, place, self.rotary_dim)
+        key = rotate(plain_key, place, self.rotary_dim)
+        weight = self._slot_weights(x)
+        query, key, plain_key, value, weight = (
+            _take(rows, token, new) for rows in (query, key, plain_key, value, weight)
+        )
+        # The ring has the chunk before the grid, and the beginning of the grid's first chunk.
+        inside = torch.arange(window, device=x.device)
+        own = position[:, None] // window % 2 * window + inside  # (B, W): rows of the ring
+        before = (position[:, None] // window + 1) % 2 * window + inside
+        old = (inside < offset[:, None])[..., None, None]
+
+        def on_grid(rows: Tensor, ring: Tensor) -> tuple[Tensor, Tensor]:
+            """(B, C, W, G, D) with what the ring has, and the same one chunk earlier."""
+            ring = ring.transpose(1, 2)  # (B, 2W, G, D)
+            head = torch.where(old, _take(ring, own), rows[:, :window])
+            rows = torch.cat((head, rows[:, window:]), dim=1)
+            earlier = torch.cat((_take(ring, before), rows[:, :-window]), dim=1)
+            return rows.unflatten(1, (chunks, window)), earlier.unflatten(1, (chunks, window))
+
+        key, earlier_key = on_grid(key, state.key)
+        value_of_new = value.unflatten(1, (chunks, window))
+        value, earlier_value = on_grid(value, state.value)
+        added = self._chunk_sums(
+            weight.unflatten(1, (chunks, window)),
+            plain_key.unflatten(1, (chunks, window)),
+            value_of_new,
+        )
+        added = torch.cat((state.sums[:, 2:] + added[:, :1], added[:, 1:]), dim=1)
+        # parts[:, i] joins the slots i chunks after the grid begins.
+        parts = torch.cat((state.sums[:, :2], added, torch.zeros_like(added[:, :1])), dim=1)
+        prefix = parts.cumsum(1)
+        slot_key, slot_value = self._slots(prefix[:, :chunks], dtype=x.dtype)
+        number = position[:, None] // window + torch.arange(chunks, device=x.device)  # (B, C)
+        mask = self._visible_in_chunk(x.device).expand(batch, chunks, -1, -1).clone()
+        mask[..., : self.k] &= (number >= 2)[..., None, None]
+        mask[..., self.k : self.k + window] &= (number >= 1)[..., None, None]
+        mixed = self._attend(
+            query.unflatten(1, (chunks, window)).flatten(0, 1),
+            torch.cat((slot_key, earlier_key, key), dim=2).flatten(0, 1),
+            torch.cat((slot_value, earlier_value, value), dim=2).flatten(0, 1),
+            mask=mask.flatten(0, 1)[:, None],
+        )
+        mixed = mixed.unflatten(0, (batch, chunks)).flatten(1, 2)  # (B, C*W, H, D)
+        mixed = _take(mixed, offset[:, None] + torch.arange(count, device=x.device))
+        end = position + length
+        begun = end // window - position // window  # (B): the chunk of the grid that comes next
+        sums = torch.stack(
+            [
+                _take(prefix, begun[:, None])[:, 0],
+                _take(parts, begun[:, None] + 1)[:, 0],
+                _take(parts, begun[:, None] + 2)[:, 0],
+            ],
+            dim=1,
+        )
+        ring_row = torch.arange(2 * window, device=x.device)
+        stands = end[:, None] - 1 - (end[:, None] - 1 - ring_row) % (2 * window)
+        on_row = stands - position[:, None] // window * window  # of the grid; older: in the ring
+
+        def in_ring(rows: Tensor, ring: Tensor) -> Tensor:
+            latest = _take(rows.flatten(1, 2), on_row).transpose(1, 2)  # (B, G, 2W, D)
+            return torch.where((on_row >= 0)[:, None, :, None], latest, ring)
+
+        after = SlotState(in_ring(key, state.key), in_ring(value, state.value), sums)
+        return self.out_proj(mixed.flatten(2)), after
+
+    @property
+    def _summed(self) -> int:
+        """F"""
+        return self.num_kv_heads * (2 * self.head_dim - self.rotary_dim) + 1
+
+    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, N, H, D), keys and values (B, N, G, D), not rotated."""
+        return (
+            self.q_proj(x).unflatten(2, (self.num_heads, self.head_dim)),
+            self.k_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim)),
+            self.v_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim)),
+        )
+
+    def _slot_weights(self, x: Tensor) -> Tensor:
+        """Exp of the bounded scores: (B, N, K), at least float32."""
+        scores = self.slot_proj(x)
+        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        return torch.exp(BOUND * torch.tanh(scores / BOUND))
+
+    def _chunk_sums(self, weight: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """Weight (B, C, W, K), key and value (B, C, W, G, D) -> (B, C, K, F)"""
+        weight = weight.transpose(2, 3)  # (B, C, K, W)
+        key = key[..., self.rotary_dim :].flatten(3).to(weight.dtype)
+        value = value.flatten(3).to(weight.dtype)
+        return torch.cat((weight @ key, weight @ value, weight.sum(3, keepdim=True)), dim=3)
+
+    def _slots(self, sums: Tensor, *, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Sums (..., K, F) -> keys and values (..., K, G, D)"""
+        known = self.head_dim - self.rotary_dim
+        heads = self.num_kv_heads
+        key, value, total = sums.split((heads * known, heads * self.head_dim, 1), dim=-1)
+        total = torch.where(total > 0, total, 1.0)  # nothing summed up yet: zero, and masked
+        key = (key / total).to(dtype).unflatten(-1, (heads, known))
+        value = (value / total).to(dtype).unflatten(-1, (heads, self.head_dim))
+        return F.pad(key, (self.rotary_dim, 0)), value
+
+    def _visible_in_chunk(self, device: torch.device) -> Tensor:
+        """(W, K + 2W): the slots, the chunk before, and of its own chunk what came until then."""
+        row = torch.arange(self.window, device=device)
+        older = torch.ones(self.window, self.k + self.window, dtype=torch.bool, device=device)
+        return torch.cat((older, row[:, None] >= row), dim=1)
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        return attend(
+            query, key, value, mask=mask, causal=causal, drop=self.dropout if self.training else 0.0
+        )
+
+    def shape(self, *, batch: int, length: int) -> CausalShape:
+        """The sizes of one call, for `cost.py`."""
+        return CausalShape(
+            batch=batch,
+            length=length,
+            dim=self.dim,
+            num_heads=self.num_heads,
+            k=self.k,
+            window=self.window,
+            head_dim=self.head_dim,
+            num_kv_heads=self.num_kv_heads,
+            rotary_dim=self.rotary_dim,
+            bias=self.q_proj.bias is not None,
+            out_bias=self.out_proj.bias is not None,
+        )
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, num_heads={self.num_heads}, k={self.k}, window={self.window}"
+
+
+def _in_chunks(rows: Tensor, chunks: int, window: int) -> Tensor:
+    """(B, N, ...) -> (B, C, W, ...), filled up with zeros. A view if N fits."""
+    missing = chunks * window - rows.shape[1]
+    if missing:
+        rows = F.pad(rows, (0, 0) * (rows.dim() - 2) + (0, missing))
+    return rows.unflatten(1, (chunks, window))
+
+
+def _take(rows: Tensor, index: Tensor, keep: Tensor | None = None) -> Tensor:
+    """Rows (B, N, ...) at index (B, L) -> (B, L, ...); zero where `keep` is False."""
+    shape = (*index.shape, *rows.shape[2:])
+    ones = (1,) * (rows.dim() - 2)
+    index = index.clamp(0, rows.shape[1] - 1).view(*index.shape, *ones).expand(shape)
+    taken = rows.gather(1, index)
+    return taken if keep is None else taken.masked_fill(~keep.view(*keep.shape, *ones), 0.0)
+
+
+def _next_chunk(sums: Tensor) -> Tensor:
+    """The sums when a chunk is complete: the chunk before it leaves the window for the slots."""
+    return torch.stack((sums[:, 0] + sums[:, 1], sums[:, 2], torch.zeros_like(sums[:, 2])), dim=1)

@@ -1,0 +1,380 @@
+"""The Linformer decoder: causal, linear in training, constant memory in generation.
+
+Legend: B batch, N tokens, S context positions, M model size.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args, overload
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from . import checks
+from .attention import LinformerAttention
+from .blocks import in_row_blocks
+from .cached import CausalFullAttention
+from .causal import CausalLinformerAttention
+from .dropout import dropout
+from .encoder import Norm
+from .feedforward import Activation, FeedForward
+from .heads import HeadOptions
+from .packing import Packing, packing_of
+from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
+from .state import ContextMemory, DecoderState, LayerState
+
+CausalKind = Literal["slots", "full"]
+SelfAttention = CausalLinformerAttention | CausalFullAttention
+
+
+class DecoderLayer(nn.Module):
+    """Causal attention, attention to the context if there is one, feed-forward.
+
+    Each has its norm and its residual: before it (pre) or after the sum (post).
+    """
+
+    def __init__(
+        self,
+        attention: SelfAttention,
+        feed_forward: FeedForward,
+        *,
+        cross_attention: LinformerAttention | None,
+        norm: Norm,
+        norm_eps: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.attention = attention
+        self.cross_attention = cross_attention
+        self.feed_forward = feed_forward
+        self.norm: Norm = norm
+        self.dropout = dropout
+        self.attention_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
+        self.cross_attention_norm = (
+            None if cross_attention is None else nn.LayerNorm(attention.dim, eps=norm_eps)
+        )
+        self.feed_forward_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
+
+    def forward(self, x: Tensor, memory: ContextMemory | None) -> Tensor:
+        """X (B, N, M), a whole text."""
+        return self._rest(x, self.attention(self._source(x)), memory)
+
+    def extend(
+        self,
+        x: Tensor,
+        length: Tensor,
+        state: LayerState,
+        position: Tensor,
+        memory: ContextMemory | None,
+    ) -> tuple[Tensor, LayerState]:
+        source = self._source(x)
+        # The state is one that this attention made.
+        attended, state = self.attention.extend(source, length, state, position)  # type: ignore[arg-type]
+        return self._rest(x, attended, memory), state
+
+    def step(
+        self, x: Tensor, state: LayerState, position: Tensor, memory: ContextMemory | None
+    ) -> tuple[Tensor, LayerState]:
+        attended, state = self.attention.step(self._source(x), state, position)  # type: ignore[arg-type]
+        return self._rest(x, attended, memory), state
+
+    def _source(self, x: Tensor) -> Tensor:
+        return self.attention_norm(x) if self.norm == "pre" else x
+
+    def _rest(self, x: Tensor, attended: Tensor, memory: ContextMemory | None) -> Tensor:
+        """Everything after the causal attention, which treats each row on its own."""
+
+        def rest(samples: slice, rows: Tensor, attended_rows: Tensor) -> Tensor:
+            rows = self._added(rows, attended_rows, self.attention_norm)
+            cross, cross_norm = self.cross_attention, self.cross_attention_norm
+            if cross is not None and cross_norm is not None and memory is not None:
+                source = cross_norm(rows) if self.norm == "pre" else rows
+                seen = cross.attend(source, memory.samples(samples))
+                rows = self._added(rows, seen, cross_norm)
+            source = self.feed_forward_norm(rows) if self.norm == "pre" else rows
+            return self._added(rows, self.feed_forward(source), self.feed_forward_norm)
+
+        return in_row_blocks(rest, x, attended, width=self.attention.dim)
+
+    def _added(self, x: Tensor, branch: Tensor, norm: nn.LayerNorm) -> Tensor:
+        x = x + dropout(branch, self.dropout, self.training)
+        return x if self.norm == "pre" else norm(x)
+
+
+class LinformerDecoder(nn.Module):
+    """A stack of causal Linformer layers, for language models and sequence to sequence.
+
+    Args:
+        dim, depth, num_heads, ff_dim, norm, activation, dropout, attention_dropout,
+            activation_dropout, head_dim, num_kv_heads, bias, qkv_bias, norm_eps,
+            gradient_checkpointing: as in `LinformerEncoder`.
+        attention: `slots` (see `CausalLinformerAttention`), or `full`: the vanilla Transformer, whose
+            cache grows.
+        k, window, rotary: of `slots`. `full` has `rotary` too.
+        cross_attention: whether layers attend to a context, shortened once to `context_k` rows.
+        context_projection, context_k, context_max_length, context_sharing, context_dim: the
+            projection of the context, as in `LinformerAttention`; context_k is by default k.
+
+    mask (B, N) is True at real tokens. Padding may stand anywhere: a sample is as it were alone.
+
+    A NaN or infinity in x makes the output NaN from there on, and changes nothing before it.
+
+    """
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        depth: int,
+        num_heads: int,
+        k: int = 64,
+        window: int = 128,
+        ff_dim: int | None = None,
+        attention: CausalKind = "slots",
+        rotary: float = 0.5,
+        cross_attention: bool = False,
+        context_projection: ProjectionKind = "dynamic",
+        context_k: int | None = None,
+        context_max_length: int | None = None,
+        context_sharing: Sharing = "kv",
+        context_dim: int | None = None,
+        norm: Norm = "pre",
+        activation: Activation = "gelu",
+        dropout: float = 0.0,
+        attention_dropout: float | None = None,
+        activation_dropout: float = 0.0,
+        head_dim: int | None = None,
+        num_kv_heads: int | None = None,
+        bias: bool = True,
+        qkv_bias: bool | None = None,
+        norm_eps: float = 1e-5,
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        checks.positive("depth", depth)
+        checks.one_of("norm", norm, get_args(Norm))
+        checks.one_of("attention", attention, get_args(CausalKind))
+        checks.probability("dropout", dropout)
+        self.dim = dim
+        self.dropout = dropout
+        self.gradient_checkpointing = gradient_checkpointing
+        self.context_projection: Projection | None = None
+        context_k = k if context_k is None else context_k
+        shared = cross_attention and context_sharing == "layerwise" and context_projection != "full"
+        heads = HeadOptions(
+            dim=dim,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            num_kv_heads=num_kv_heads,
+            bias=bias if qkv_bias is None else qkv_bias,
+            out_bias=bias,
+            dropout=dropout if attention_dropout is None else attention_dropout,
+        )
+
+        def self_attention() -> SelfAttention:
+            if attention == "full":
+                return CausalFullAttention(**heads, rotary=rotary)
+            return CausalLinformerAttention(**heads, rotary=rotary, k=k, window=window)
+
+        def context_attention() -> LinformerAttention | None:
+            if not cross_attention:
+                return None
+            return LinformerAttention(
+                **heads,
+                max_length=context_max_length,
+                k=context_k,
+                projection=context_projection,
+                sharing=context_sharing,
+                context_dim=context_dim,
+                external_projection=shared,
+            )
+
+        self.layers = nn.ModuleList(
+            DecoderLayer(
+                self_attention(),
+                FeedForward(
+                    dim=dim,
+                    ff_dim=4 * dim if ff_dim is None else ff_dim,
+                    activation=activation,
+                    dropout=activation_dropout,
+                    bias=bias,
+                ),
+                cross_attention=context_attention(),
+                norm=norm,
+                norm_eps=norm_eps,
+                dropout=dropout,
+            )
+            for _ in range(depth)
+        )
+        if shared:
+            check_projection(context_projection, context_sharing, context_k, context_max_length)
+            self.context_projection = build_projection(
+                context_projection,
+                k=context_k,
+                max_length=context_max_length,
+                sharing=context_sharing,
+                num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads,
+                dim=dim if context_dim is None else context_dim,
+            )
+        self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        state: None = None,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self, x: Tensor, *, mask: Tensor | None = None, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]: ...
+
+    def forward(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        state: DecoderState | None = None,
+    ) -> Tensor | tuple[Tensor, DecoderState]:
+        """X (B, N, dim) -> (B, N, dim), all positions at once.
+
+        With a state x continues the text it stands for, and the state afterwards is returned too;
+        the context is then the state's. Rows of the output at padded positions are zero.
+        """
+        checks.sequence("x", x, self.dim)
+        packing = None
+        if mask is not None:
+            checks.padding_mask("mask", mask, x)
+            packing = packing_of(mask)
+            x = packing.pack(x)
+        x, broken = _without_broken(x)
+        if state is not None:
+            if context is not None:
+                raise ValueError(
+                    "the context belongs to the state: got both. Pass it to init_state instead."
+                )
+            return self._extended(x, packing, broken, state)
+        memories = self._memories(context, context_mask, queries=x.shape[1])
+        x = dropout(x, self.dropout, self.training)
+        for layer, memory in zip(self.layers, memories, strict=True):
+            if self.gradient_checkpointing and self.training:
+                x = checkpoint(layer, x, memory, use_reentrant=False)
+            else:
+                x = layer(x, memory)
+        return self._leave(x, packing, broken)
+
+    def init_state(
+        self,
+        batch_size: int,
+        *,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+    ) -> DecoderState:
+        """The state before the first token. The context is shortened here, once."""
+        checks.positive("batch_size", batch_size)
+        weight = next(self.parameters())
+        memories = self._memories(context, context_mask, queries=1)
+        return DecoderState(
+            position=torch.zeros(batch_size, dtype=torch.int64, device=weight.device),
+            layers=tuple(
+                layer.attention.init_state(batch_size, device=weight.device, dtype=weight.dtype)
+                for layer in self._each_layer()
+            ),
+            memories=tuple(memory for memory in memories if memory is not None),
+        )
+
+    def step(self, x: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+        """One token: x (B, 1, dim) -> (B, 1, dim) and the state after it."""
+        checks.sequence("x", x, self.dim)
+        self._check_state(x, state)
+        if x.shape[1] != 1:
+            raise ValueError(
+                f"step takes one token: got {x.shape[1]}. Pass more to forward, with state=."
+            )
+        states = []
+        memories = self._memories_of(state)
+        for layer, past, memory in zip(self._each_layer(), state.layers, memories, strict=True):
+            x, new = layer.step(x, past, state.position, memory)
+            states.append(new)
+        after = DecoderState(state.position + 1, tuple(states), state.memories)
+        return self._leave(x, None, None), after
+
+    def _extended(
+        self, x: Tensor, packing: Packing | None, broken: Tensor | None, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        self._check_state(x, state)
+        length = torch.full_like(state.position, x.shape[1]) if packing is None else packing.length
+        x = dropout(x, self.dropout, self.training)
+        states = []
+        memories = self._memories_of(state)
+        for layer, past, memory in zip(self._each_layer(), state.layers, memories, strict=True):
+            x, new = layer.extend(x, length, past, state.position, memory)
+            states.append(new)
+        after = DecoderState(state.position + length, tuple(states), state.memories)
+        if broken is not None:
+            after = after.spoiled(broken[:, -1])
+        return self._leave(x, packing, broken), after
+
+    def _memories(
+        self, context: Tensor | None, context_mask: Tensor | None, queries: int
+    ) -> list[ContextMemory | None]:
+        """The shortened context of each layer; None for each without cross-attention."""
+        crossing = [layer.cross_attention for layer in self._each_layer()]
+        if crossing[0] is None:
+            if context is not None:
+                raise ValueError(
+                    "this decoder has no cross-attention: got a context. Build it with "
+                    "cross_attention=True."
+                )
+            return [None] * len(crossing)
+        if context is None:
+            raise ValueError("a decoder with cross_attention=True needs a context: got None.")
+        return [
+            cross.summarise(
+                context, mask=context_mask, projection=self.context_projection, queries=queries
+            )
+            for cross in crossing
+            if cross is not None
+        ]
+
+    def _memories_of(self, state: DecoderState) -> list[ContextMemory | None]:
+        return list(state.memories) if state.memories else [None] * len(self.layers)
+
+    def _check_state(self, x: Tensor, state: DecoderState) -> None:
+        if state.position.shape[0] != x.shape[0] or len(state.layers) != len(self.layers):
+            raise ValueError(
+                f"the state is for {state.position.shape[0]} samples and {len(state.layers)} "
+                f"layers: got {x.shape[0]} samples in a decoder of {len(self.layers)} layers. "
+                "Make it with init_state of this decoder, or reorder it."
+            )
+
+    def _leave(self, x: Tensor, packing: Packing | None, broken: Tensor | None) -> Tensor:
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        if broken is not None:
+            x = x.masked_fill(broken[..., None], float("nan"))
+        return x if packing is None else packing.unpack(x)
+
+    def _each_layer(self) -> list[DecoderLayer]:
+        return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+
+def _without_broken(x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """(B, N, M) with zeros from the first NaN or infinity on, and where that is (B, N).
+
+    The kernel gives a hidden token the weight 0, and 0 * NaN is NaN, so one broken token would
+    reach those before it in its chunk.
+    """
+    broken = ~x.sum(-1).isfinite()
+    if x.device.type == "cpu" and not torch.compiler.is_compiling() and not broken.any():
+        return x, None
+    broken = broken.cumsum(1) > 0
+    return x.masked_fill(broken[..., None], 0.0), broken

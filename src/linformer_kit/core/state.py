@@ -1,0 +1,123 @@
+"""What a decoder remembers between two calls.
+
+A plain value: tensors in a fixed order, with the batch first in each. It can be moved, saved,
+reordered for beam search, and put together with others to a batch. A call returns a new state and
+leaves the one it was given as it was, so a saved one can be continued more than once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .attention import FoldedMemory, Memory
+from .cached import CacheState
+from .causal import SlotState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+LayerState = SlotState | CacheState
+ContextMemory = Memory | FoldedMemory
+
+
+@dataclass(frozen=True)
+class DecoderState:
+    """The past of every layer, and the shortened context where there is cross-attention."""
+
+    position: Tensor  # (B): how many tokens each sample has had
+    layers: tuple[LayerState, ...]
+    memories: tuple[ContextMemory, ...] = ()
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
+        """A state with `change` applied to every tensor."""
+
+        def changed(part: Any) -> Any:
+            return type(part)(*(None if t is None else change(t) for t in part))
+
+        return DecoderState(
+            change(self.position),
+            tuple(map(changed, self.layers)),
+            tuple(map(changed, self.memories)),
+        )
+
+    def to(self, device: torch.device | str) -> DecoderState:
+        return self.map(lambda tensor: tensor.to(device))
+
+    def detach(self) -> DecoderState:
+        return self.map(torch.Tensor.detach)
+
+    def reorder(self, index: Tensor) -> DecoderState:
+        """The samples at `index`: any order, any number of times (beam search)."""
+        return self.map(lambda tensor: tensor.index_select(0, index))
+
+    def spoiled(self, which: Tensor) -> DecoderState:
+        """NaN in all that the samples marked in `which` (B) remember."""
+
+        def spoil(tensor: Tensor) -> Tensor:
+            here = which.view(-1, *(1,) * (tensor.dim() - 1))
+            return tensor.masked_fill(here, float("nan"))
+
+        layers = tuple(type(layer)(*map(spoil, layer)) for layer in self.layers)
+        return DecoderState(self.position, layers, self.memories)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Every tensor by name, for safetensors."""
+        named = {"position": self.position}
+        for kind, parts in (("layers", self.layers), ("memories", self.memories)):
+            for number, part in enumerate(parts):
+                for name, tensor in part._asdict().items():
+                    if tensor is not None:
+                        named[f"{kind}.{number}.{name}"] = tensor.contiguous()
+        return named
+
+    def with_tensors(self, tensors: dict[str, Tensor]) -> DecoderState:
+        """The tensors that `tensors()` gave, in the structure of this state."""
+        expected = self.tensors().keys()
+        if expected != tensors.keys():
+            odd = sorted(expected ^ tensors.keys())
+            raise ValueError(
+                f"the tensors are not those of this decoder's state: {odd[0]!r} is in one of them "
+                "only. Load them with the model that made them."
+            )
+
+        def restored(kind: str, number: int, part: LayerState | ContextMemory) -> dict[str, Tensor]:
+            names = (f"{kind}.{number}.{name}" for name in part._fields)
+            return {n.rsplit(".", 1)[1]: tensors[n] for n in names if n in tensors}
+
+        return DecoderState(
+            tensors["position"],
+            tuple(p._replace(**restored("layers", i, p)) for i, p in enumerate(self.layers)),
+            tuple(p._replace(**restored("memories", i, p)) for i, p in enumerate(self.memories)),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        return sum(tensor.nbytes for tensor in self.tensors().values())
+
+
+def join_states(states: Sequence[DecoderState]) -> DecoderState:
+    """One state of the samples of all, which may stand at different positions."""
+    if not states:
+        raise ValueError("there must be at least one state to join: got none.")
+
+    def join(parts: tuple[Any, ...]) -> Any:
+        first = parts[0]
+        if isinstance(first, CacheState):  # caches are as long as their samples
+            longest = max(part.key.shape[1] for part in parts)
+            parts = tuple(
+                CacheState(*(F.pad(t, (0, 0, 0, 0, 0, longest - t.shape[1])) for t in part))
+                for part in parts
+            )
+        columns = zip(*parts, strict=True)
+        return type(first)(*(None if c[0] is None else torch.cat(c) for c in columns))
+
+    return DecoderState(
+        torch.cat([state.position for state in states]),
+        tuple(join(parts) for parts in zip(*(s.layers for s in states), strict=True)),
+        tuple(join(parts) for parts in zip(*(s.memories for s in states), strict=True)),
+    )

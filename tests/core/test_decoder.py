@@ -1,0 +1,317 @@
+"""LinformerDecoder: causal whatever the options, one function in every way of calling it."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.testing import assert_close
+
+from linformer_kit import LinformerDecoder, join_states
+from linformer_kit.core.projection import PROJECTIONS
+
+
+def decoder_of(**options) -> LinformerDecoder:
+    torch.manual_seed(0)
+    sizes = {"dim": 16, "depth": 2, "num_heads": 2, "k": 3, "window": 4, "ff_dim": 24}
+    if options.get("cross_attention"):
+        sizes |= {"context_k": 5, "context_max_length": 20}
+    decoder = LinformerDecoder(**sizes | options)
+    for name, parameter in decoder.named_parameters():
+        if name.endswith("bias"):  # or their part would go untested
+            nn.init.normal_(parameter, std=0.1)
+    return decoder
+
+
+def rows_of(batch: int, length: int, seed: int = 1) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(batch, length, 16, dtype=torch.float64, generator=generator)
+
+
+OPTIONS = [
+    {},
+    {"attention": "full"},
+    {"norm": "post"},
+    {"activation": "swiglu", "num_kv_heads": 1, "head_dim": 6, "rotary": 0.0},
+    {"bias": False, "window": 1, "k": 1},
+    {"window": 7, "rotary": 1.0},
+    {"cross_attention": True},
+    {"cross_attention": True, "attention": "full", "context_projection": "full"},
+    {"cross_attention": True, "context_projection": "linear", "context_sharing": "layerwise"},
+]
+
+
+def context_for(options: dict, batch: int) -> dict[str, torch.Tensor]:
+    if not options.get("cross_attention"):
+        return {}
+    mask = torch.arange(11) < torch.arange(11, 11 - batch, -1)[:, None]
+    return {"context": rows_of(batch, 11, seed=2), "context_mask": mask}
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_nothing_leaks_from_the_future(options, training):
+    decoder = decoder_of(**options).double().train(training)
+    x, context = rows_of(1, 33).requires_grad_(), context_for(options, 1)
+    y = decoder(x, **context)
+    for t in (0, 3, 4, 8, 20, 32):
+        (gradient,) = torch.autograd.grad(y[0, t].square().sum(), x, retain_graph=True)
+        assert gradient[0, t + 1 :].eq(0).all()
+        assert gradient[0, 0].ne(0).any()
+    poisoned = x.detach().clone()
+    poisoned[:, 20:] = float("nan")
+    assert torch.equal(decoder(poisoned, **context)[:, :20], y[:, :20])
+    state = decoder.init_state(1, **context)
+    prefilled, state = decoder(poisoned, state=state)
+    assert_close(prefilled[:, :20], y[:, :20])
+    assert prefilled[:, 20:].isnan().all()
+    assert decoder.step(x[:, :1], state)[0].isnan().all()
+
+
+@pytest.mark.parametrize(("dtype", "near"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_all_at_once_equals_prompt_and_steps_equals_steps(options, dtype, near):
+    decoder = decoder_of(**options).to(dtype).eval()
+    for length, prompt in ((24, 8), (29, 10)):
+        x = rows_of(2, length).to(dtype)
+        context = {
+            k: v if v.dtype == torch.bool else v.to(dtype)
+            for k, v in context_for(options, 2).items()
+        }
+        whole = decoder(x, **context)
+        for first in (0, prompt):
+            state = decoder.init_state(2, **context)
+            parts = []
+            if first:
+                y, state = decoder(x[:, :first], state=state)
+                parts.append(y)
+            for t in range(first, length):
+                y, state = decoder.step(x[:, t : t + 1], state)
+                parts.append(y)
+            assert_close(torch.cat(parts, dim=1), whole, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("side", ["left", "right", "holes"])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_padding_anywhere_leaves_each_sample_as_it_is_alone(options, side):
+    decoder = decoder_of(**options).double()
+    lengths = [19, 6, 1]
+    place = torch.arange(19)
+    mask = place < torch.tensor(lengths)[:, None]
+    if side == "left":
+        mask = mask.flip(1)
+    if side == "holes":
+        mask = mask[:, torch.randperm(19, generator=torch.Generator().manual_seed(3))]
+    clean = rows_of(3, 19)
+    context = context_for(options, 3)
+    results = []
+    for garbage in (0.0, float("nan")):
+        x = torch.where(mask[..., None], clean, garbage).requires_grad_()
+        y = decoder(x, mask=mask, **context)
+        y.square().sum().backward()
+        gradients = [p.grad.clone() for p in decoder.parameters() if p.grad is not None]
+        results.append([y, x.grad, *gradients])
+        decoder.zero_grad()
+    for one, other in zip(*results, strict=True):
+        assert torch.isfinite(other).all()
+        assert_close(one, other, rtol=0, atol=0)
+    y = results[0][0]
+    assert y[~mask].eq(0).all()
+    state = decoder.init_state(3, **context)
+    prefilled, state = decoder(clean, mask=mask, state=state)
+    assert_close(prefilled, y)
+    after = rows_of(3, 9, seed=5)
+    steps = []
+    for t in range(9):
+        row, state = decoder.step(after[:, t : t + 1], state)
+        steps.append(row)
+    for b, length in enumerate(lengths):
+        mine = {name: value[b : b + 1] for name, value in context.items()}
+        alone = torch.cat((clean[b][mask[b]], after[b]))[None]
+        expected = decoder(alone, **mine)[0]
+        assert_close(y[b][mask[b]], expected[:length])
+        assert_close(torch.cat([row[b] for row in steps]), expected[length:])
+
+
+@pytest.mark.parametrize("options", [{}, {"attention": "full"}, {"cross_attention": True}], ids=str)
+def test_a_state_can_be_reordered_joined_saved_and_continued_twice(options, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    decoder = decoder_of(**options).double().eval()
+    x, context = rows_of(3, 14), context_for(options, 3)
+    state = decoder.init_state(3, **context)
+    _, state = decoder(x[:, :9], state=state)
+    expected, _ = decoder.step(x[:, 9:10], state)
+    again, _ = decoder.step(x[:, 9:10], state)
+    assert torch.equal(again, expected)
+    index = torch.tensor([2, 0, 0])
+    reordered, _ = decoder.step(x[index, 9:10], state.reorder(index))
+    assert_close(reordered, expected[index])
+    save_file(state.tensors(), tmp_path / "state.safetensors")
+    fresh = decoder.init_state(3, **context).with_tensors(load_file(tmp_path / "state.safetensors"))
+    assert_close(decoder.step(x[:, 9:10], fresh)[0], expected)
+    singles = []
+    for b, length in enumerate((3, 9, 5)):
+        mine = {name: value[b : b + 1] for name, value in context.items()}
+        single = decoder.init_state(1, **mine)
+        singles.append(decoder(x[b : b + 1, :length], state=single)[1])
+    joined = join_states(singles)
+    assert joined.position.tolist() == [3, 9, 5]
+    together, _ = decoder.step(x[:, 9:10], joined)
+    for b in range(3):
+        assert_close(together[b], decoder.step(x[b : b + 1, 9:10], singles[b])[0][0])
+    with pytest.raises(ValueError, match=r"not those of this decoder's state"):
+        state.with_tensors({"position": state.position})
+
+
+def test_state_bytes_do_not_grow():
+    decoder = decoder_of()
+    state = decoder.init_state(1)
+    sizes = {state.nbytes}
+    with torch.no_grad():
+        for count in (1000, 99_000):
+            _, state = decoder(torch.randn(1, count, 16), state=state)
+            sizes.add(state.nbytes)
+    assert state.position.item() == 100_000
+    assert len(sizes) == 1
+
+
+@pytest.mark.parametrize("projection", PROJECTIONS)
+@pytest.mark.parametrize("sharing", ["none", "kv", "layerwise"])
+def test_every_projection_of_the_context(projection, sharing):
+    decoder = decoder_of(
+        cross_attention=True, context_projection=projection, context_sharing=sharing
+    ).double()
+    context = context_for({"cross_attention": True}, 2)
+    x = rows_of(2, 9)
+    whole = decoder(x, **context)
+    state = decoder.init_state(2, **context)
+    steps = []
+    for t in range(9):
+        y, state = decoder.step(x[:, t : t + 1], state)
+        steps.append(y)
+    assert_close(torch.cat(steps, dim=1), whole)
+    poisoned = context["context"].masked_fill(~context["context_mask"][..., None], float("nan"))
+    assert torch.equal(decoder(x, context=poisoned, context_mask=context["context_mask"]), whole)
+
+
+def test_checkpointing_repeats_dropout_and_gives_the_same_gradients():
+    decoder = decoder_of(dropout=0.2, activation_dropout=0.1, cross_attention=True).double().train()
+    x, context = rows_of(2, 21), context_for({"cross_attention": True}, 2)
+    results = []
+    for checkpointing in (False, True):
+        decoder.gradient_checkpointing = checkpointing
+        torch.manual_seed(5)
+        y = decoder(x, **context)
+        y.square().sum().backward()
+        results.append([y, *(p.grad.clone() for p in decoder.parameters())])
+        decoder.zero_grad()
+    for plain, checkpointed in zip(*results, strict=True):
+        assert_close(plain, checkpointed)
+    assert not torch.equal(decoder(x, **context), decoder(x, **context))
+
+
+@pytest.mark.parametrize("options", [{}, {"attention": "full"}, {"cross_attention": True}], ids=str)
+def test_compiles_whole_in_parallel_and_by_steps(options):
+    torch.compiler.reset()
+    decoder = decoder_of(**options, depth=1).eval()
+    context = {
+        k: v if v.dtype == torch.bool else v.float() for k, v in context_for(options, 2).items()
+    }
+    x = rows_of(2, 18).float()
+    parallel = torch.compile(decoder, fullgraph=True, backend="aot_eager")
+    assert_close(parallel(x, **context), decoder(x, **context), rtol=1e-4, atol=1e-5)
+    step = torch.compile(decoder.step, fullgraph=True, backend="aot_eager", dynamic=False)
+    state = other = decoder.init_state(2, **context)
+    for t in range(3 if options.get("attention") == "full" else 10):
+        y, state = step(x[:, t : t + 1], state)
+        z, other = decoder.step(x[:, t : t + 1], other)
+        assert_close(y, z, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("options", [{}, {"attention": "full"}, {"cross_attention": True}], ids=str)
+def test_bfloat16(options):
+    decoder = decoder_of(**options)
+    context = context_for(options, 2)
+    x = rows_of(2, 30)
+    expected = decoder.double()(x, **context)
+    low = decoder.bfloat16()
+    small = {k: v if v.dtype == torch.bool else v.bfloat16() for k, v in context.items()}
+    y = low(x.bfloat16(), **small)
+    y.float().square().sum().backward()
+    assert_close(y.double(), expected, rtol=0.2, atol=0.2)
+    state = low.init_state(2, **small)
+    prompt, state = low(x[:, :20].bfloat16(), state=state)
+    assert_close(prompt, y[:, :20], rtol=0.1, atol=0.1)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = decoder.float()(
+            x.float(), **{k: v if v.dtype == torch.bool else v.float() for k, v in context.items()}
+        )
+    assert_close(mixed.double(), expected, rtol=0.2, atol=0.2)
+
+
+def _train_on_half(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    model = DistributedDataParallel(decoder_of(cross_attention=True, context_sharing="layerwise"))
+    x, context = rows_of(4, 18).float(), rows_of(4, 11, seed=2).float()
+    mine = slice(rank * 2, rank * 2 + 2)
+    for _ in range(2):
+        model.zero_grad()
+        model(x[mine], context=context[mine]).square().mean().backward()
+    if rank == 0:
+        torch.save({n: p.grad for n, p in model.module.named_parameters()}, f"{folder}/grads.pt")
+    dist.destroy_process_group()
+
+
+def test_two_processes_give_the_gradient_of_the_whole_batch(tmp_path):
+    mp.spawn(_train_on_half, args=(str(tmp_path),), nprocs=2)
+    decoder = decoder_of(cross_attention=True, context_sharing="layerwise")
+    decoder(
+        rows_of(4, 18).float(), context=rows_of(4, 11, seed=2).float()
+    ).square().mean().backward()
+    grads = torch.load(tmp_path / "grads.pt", weights_only=True)
+    for name, parameter in decoder.named_parameters():
+        assert_close(grads[name], parameter.grad, rtol=1e-4, atol=1e-6)
+
+
+WRONG = [
+    (lambda d: d(torch.randn(1, 4, 15)), r"\(batch, length, 16\): got \(1, 4, 15\)"),
+    (lambda d: d.step(torch.randn(1, 2, 16), d.init_state(1)), r"one token: got 2.*state="),
+    (lambda d: d.step(torch.randn(2, 1, 16), d.init_state(1)), r"for 1 samples.*got 2 samples"),
+    (lambda d: d(torch.randn(1, 4, 16), context=torch.randn(1, 4, 16)), r"no cross-attention"),
+    (
+        lambda d: d(torch.randn(1, 2, 16), context=torch.randn(1, 2, 16), state=d.init_state(1)),
+        r"the context belongs to the state",
+    ),
+    (lambda d: decoder_of(cross_attention=True)(torch.randn(1, 4, 16)), r"needs a context"),
+    (lambda d: decoder_of(attention="slot"), r"got 'slot'. Did you mean 'slots'\?"),
+    (lambda d: join_states([]), r"at least one state"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_wrong_use_is_refused_with_what_was_received(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(decoder_of())
+
+
+def test_full_and_slots_agree_while_the_window_shows_everything():
+    slots, full = decoder_of(window=16), decoder_of(window=16, attention="full")
+    full.load_state_dict(
+        {name: value for name, value in slots.state_dict().items() if "slot_proj" not in name}
+    )
+    x = rows_of(2, 32).float()
+    assert_close(slots(x), full(x), rtol=1e-4, atol=1e-5)
+
+
+def test_every_combination_of_norm_activation_and_dropout_kind_runs_in_training():
+    for norm, activation in itertools.product(("pre", "post"), ("gelu", "relu", "swiglu")):
+        decoder = decoder_of(norm=norm, activation=activation, dropout=0.1).train()
+        decoder(rows_of(2, 21).float()).sum().backward()
+        assert all(torch.isfinite(p.grad).all() for p in decoder.parameters())
