@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from linformer_kit.core import reference
+from linformer_kit.core import causal, reference
 from linformer_kit.core.cached import CausalFullAttention
 from linformer_kit.core.causal import BOUND, CausalLinformerAttention
 
@@ -79,6 +79,16 @@ def test_equals_the_reference_in_outputs_and_gradients(kind, options, length):
     ):
         zero = torch.zeros(())
         assert_close(zero if mine is None else mine, zero if theirs is None else theirs)
+
+
+def test_inference_by_groups_of_chunks_equals_the_whole(monkeypatch):
+    monkeypatch.setattr(causal, "rows_in_block", lambda width: 40)
+    layer = layer_of("slots")
+    for length in (7, 8, 9, 30):
+        x = rows_of(2, length)
+        with torch.no_grad():
+            by_groups = layer(x)
+        assert_close(by_groups, layer(x))
 
 
 def by_steps(layer, x, state=None, position=None):

@@ -31,6 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
+from .blocks import rows_in_block
 from .cost import CausalShape
 from .heads import attend, check_heads
 from .rotary import check_rotary, rotate
@@ -132,14 +133,31 @@ class CausalLinformerAttention(nn.Module):
         )
         sums = self._chunk_sums(weight[:, :-2], plain_key[:, :-2], value[:, :-2])
         slot_key, slot_value = self._slots(sums.cumsum(1), dtype=x.dtype)  # (B, C-2, K, G, D)
-        rest = self._attend(
-            query[:, 2:].flatten(0, 1),
-            torch.cat((slot_key, key[:, 1:-1], key[:, 2:]), dim=2).flatten(0, 1),
-            torch.cat((slot_value, value[:, 1:-1], value[:, 2:]), dim=2).flatten(0, 1),
-            mask=self._visible_in_chunk(x.device),
-        )  # (B*(C-2), W, H, D)
-        rest = rest.unflatten(0, (batch, chunks - 2)).flatten(1, 2)[:, : length - start]
-        return self.out_proj(torch.cat((mixed, rest), dim=1).flatten(2))
+        mask = self._visible_in_chunk(x.device)
+
+        def attended(part: slice) -> Tensor:
+            """(B, some of C-2, W, H, D)"""
+            before, own, later = key[:, 1:-1][:, part], key[:, 2:][:, part], query[:, 2:][:, part]
+            values = (slot_value[:, part], value[:, 1:-1][:, part], value[:, 2:][:, part])
+            rows = self._attend(
+                later.flatten(0, 1),
+                torch.cat((slot_key[:, part], before, own), dim=2).flatten(0, 1),
+                torch.cat(values, dim=2).flatten(0, 1),
+                mask=mask,
+            )
+            return rows.unflatten(0, later.shape[:2])
+
+        rest = torch.cat([attended(part) for part in self._groups(batch, chunks - 2, x)], dim=1)
+        mixed = torch.cat((mixed, rest.flatten(1, 2)[:, : length - start]), dim=1)
+        return self.out_proj(mixed.flatten(2))
+
+    def _groups(self, batch: int, chunks: int, x: Tensor) -> list[slice]:
+        """Few chunks at a time where nothing is kept for a backward pass, as in `blocks.py`."""
+        if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu":
+            return [slice(None)]
+        rows = (self.k + 2 * self.window) * batch  # of keys, for one chunk
+        size = max(1, rows_in_block(self.num_kv_heads * self.head_dim) // rows)
+        return [slice(i, i + size) for i in range(0, chunks, size)]
 
     def init_state(self, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> SlotState:
         ring = (batch_size, self.num_kv_heads, 2 * self.window, self.head_dim)

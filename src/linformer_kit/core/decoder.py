@@ -109,8 +109,8 @@ class LinformerDecoder(nn.Module):
         dim, depth, num_heads, ff_dim, norm, activation, dropout, attention_dropout,
             activation_dropout, head_dim, num_kv_heads, bias, qkv_bias, norm_eps,
             gradient_checkpointing: as in `LinformerEncoder`.
-        attention: `slots` (see `CausalLinformerAttention`), or `full`: the vanilla Transformer, whose
-            cache grows.
+        attention: `slots` (see `CausalLinformerAttention`), or `full`, the vanilla Transformer with
+            a cache that grows.
         k, window, rotary: of `slots`. `full` has `rotary` too.
         cross_attention: whether layers attend to a context, shortened once to `context_k` rows.
         context_projection, context_k, context_max_length, context_sharing, context_dim: the
