@@ -58,7 +58,7 @@ class CausalLinformerAttention(nn.Module):
     Args:
         dim: M, the width of the input and the output.
         num_heads: H.
-        k: the number of slots.
+        k: the number of slots; 0 for none, which leaves the window alone.
         window: the length of a chunk: every token sees at least `window` predecessors exactly, and
             at the most 2 * window - 1.
         head_dim: D, by default dim // num_heads.
@@ -85,7 +85,7 @@ class CausalLinformerAttention(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        checks.positive("k", k)
+        checks.whole("k", k)
         checks.positive("window", window)
         checks.probability("dropout", dropout)
         head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
@@ -100,7 +100,7 @@ class CausalLinformerAttention(nn.Module):
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
-        self.slot_proj = nn.Linear(dim, k, bias=bias)
+        self.slot_proj = nn.Linear(dim, k, bias=bias) if k else None
         self.out_proj = nn.Linear(
             num_heads * head_dim, dim, bias=bias if out_bias is None else out_bias
         )
@@ -109,10 +109,12 @@ class CausalLinformerAttention(nn.Module):
     def reset_parameters(self) -> None:
         for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(linear.weight)
-        nn.init.normal_(self.slot_proj.weight, std=self.dim**-0.5)
-        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj, self.slot_proj):
             if linear.bias is not None:
                 nn.init.zeros_(linear.bias)
+        if self.slot_proj is not None:
+            nn.init.normal_(self.slot_proj.weight, std=self.dim**-0.5)
+            if self.slot_proj.bias is not None:
+                nn.init.zeros_(self.slot_proj.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         """The whole of a text at once: x (B, N, M) -> (B, N, M)."""
@@ -296,7 +298,7 @@ class CausalLinformerAttention(nn.Module):
 
     def _slot_weights(self, x: Tensor) -> Tensor:
         """Exp of the bounded scores: (B, N, K), at least float32."""
-        scores = self.slot_proj(x)
+        scores = x[..., :0] if self.slot_proj is None else self.slot_proj(x)
         scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
         return torch.exp(BOUND * torch.tanh(scores / BOUND))
 

@@ -21,12 +21,17 @@ def one_of(name: str, value: object, allowed: Collection[str]) -> None:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}: got {value!r}.{hint}")
 
 
-def positive(name: str, value: object) -> None:
-    """Refuse anything but a whole number of at least 1."""
+def whole(name: str, value: object, *, least: int = 0) -> None:
+    """Refuse anything but a whole number of at least `least`."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number: got {value!r} ({type(value).__name__}).")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1: got {value}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}: got {value}.")
+
+
+def positive(name: str, value: object) -> None:
+    """Refuse anything but a whole number of at least 1."""
+    whole(name, value, least=1)
 
 
 def probability(name: str, value: float) -> None:

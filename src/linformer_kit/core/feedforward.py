@@ -99,7 +99,8 @@ class FeedForward(nn.Module):
     def _inferred(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])  # (R, M)
         y = torch.empty_like(rows)
-        blocks = _blocks(rows.shape[0], self.w_1.out_features)
+        # Twice the rows: here nothing but the hidden layer has to stay in the cache.
+        blocks = _blocks(rows.shape[0], self.w_1.out_features, times=2)
         buffer = rows.new_empty(min(rows.shape[0], blocks[0].stop), self.w_1.out_features)
         for block in blocks:
             hidden = buffer[: rows[block].shape[0]]
@@ -134,11 +135,12 @@ class _BlockedFeedForward(torch.autograd.Function):
         rows = x.shape[0]
         y = x.new_empty(rows, w_2.shape[0])
         hidden = x.new_empty(rows, w_1.shape[0])
-        keep = keep_mask((rows, w_2.shape[1]), drop) if drop else x.new_empty(0, dtype=torch.bool)
+        keep = x.new_empty(rows if drop else 0, w_2.shape[1], dtype=torch.bool)
         for block in _blocks(rows, w_1.shape[0]):
             _linear(x[block], w_1, b_1, out=hidden[block])
             active = ACTIVATIONS[activation](hidden[block])
             if drop:
+                keep[block] = keep_mask(tuple(active.shape), drop)
                 active.mul_(keep[block]).mul_(keep_scale(drop))
             _linear(active, w_2, b_2, out=y[block])
         return y, hidden, keep
@@ -184,8 +186,8 @@ class _BlockedFeedForward(torch.autograd.Function):
         return grad_x, grad_w_1, grad_b_1, grad_w_2, grad_b_2, None, None
 
 
-def _blocks(rows: int, width: int) -> list[slice]:
-    size = 4 * rows_in_block(width)  # nothing but the hidden layer has to stay in the cache
+def _blocks(rows: int, width: int, times: int = 1) -> list[slice]:
+    size = 2 * times * rows_in_block(width)
     return [slice(i, i + size) for i in range(0, rows, size)]
 
 
