@@ -50,12 +50,20 @@ def test_dropout_acts_on_the_hidden_layer_in_training_only():
     assert torch.equal(layer(x), layer(x))
 
 
-def test_frozen_weights_and_inputs_without_gradient_are_allowed():
-    layer = FeedForward(dim=4, ff_dim=8)
-    layer.w_1.requires_grad_(False)
-    layer(torch.randn(1, 5, 4)).sum().backward()
-    assert layer.w_1.weight.grad is None
-    assert layer.w_2.weight.grad is not None
+@pytest.mark.parametrize("frozen", ["w_1.weight", "w_1.bias", "w_2.weight", "w_2.bias"])
+def test_what_is_frozen_gets_no_gradient_and_the_rest_the_same(frozen):
+    layer = FeedForward(dim=4, ff_dim=8).double()
+    x = torch.randn(1, 5, 4, dtype=torch.float64)
+    layer(x).square().sum().backward()
+    expected = {name: p.grad for name, p in layer.named_parameters()}
+    layer.zero_grad()
+    layer.get_parameter(frozen).requires_grad_(False)
+    layer(x).square().sum().backward()
+    for name, parameter in layer.named_parameters():
+        if name == frozen:
+            assert parameter.grad is None
+        else:
+            assert_close(parameter.grad, expected[name])
 
 
 def test_unknown_activation_is_refused():

@@ -38,22 +38,27 @@ def keep_scale(p: float) -> float:
     return _LEVELS / (_LEVELS - _levels(p))
 
 
+def drop_(x: Tensor, keep: Tensor, p: float) -> Tensor:
+    """Do it to x, in place: x * keep * scale. (As int8 the product is faster than with bools.)"""
+    return x.mul_(keep.view(torch.int8)).mul_(keep_scale(p))
+
+
 class _Drop(torch.autograd.Function):
     """x * keep * scale, holding one byte a value for the backward pass."""
 
     @staticmethod
-    def forward(x: Tensor, keep: Tensor, scale: float) -> Tensor:
-        return (x * keep).mul_(scale)
+    def forward(x: Tensor, keep: Tensor, p: float) -> Tensor:
+        return (x * keep.view(torch.int8)).mul_(keep_scale(p))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, keep, ctx.scale = inputs
+        _, keep, ctx.p = inputs
         ctx.save_for_backward(keep)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (keep,) = ctx.saved_tensors
-        return grads[0] * keep * ctx.scale, None, None
+        return grads[0] * keep.view(torch.int8) * keep_scale(ctx.p), None, None
 
 
 def dropout(x: Tensor, p: float, training: bool) -> Tensor:
@@ -62,5 +67,5 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return x
     if torch.compiler.is_compiling() or x.device.type != "cpu":
         return F.dropout(x, p, training=True)
-    result: Tensor = _Drop.apply(x, keep_mask(tuple(x.shape), p), keep_scale(p))
+    result: Tensor = _Drop.apply(x, keep_mask(tuple(x.shape), p), p)
     return result

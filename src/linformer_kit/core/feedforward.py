@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 
 from . import checks
 from .blocks import rows_in_block
-from .dropout import dropout, keep_mask, keep_scale
+from .dropout import drop_, dropout, keep_mask
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -141,7 +141,7 @@ class _BlockedFeedForward(torch.autograd.Function):
             active = ACTIVATIONS[activation](hidden[block])
             if drop:
                 keep[block] = keep_mask(tuple(active.shape), drop)
-                active.mul_(keep[block]).mul_(keep_scale(drop))
+                drop_(active, keep[block], drop)
             _linear(active, w_2, b_2, out=y[block])
         return y, hidden, keep
 
@@ -149,40 +149,44 @@ class _BlockedFeedForward(torch.autograd.Function):
     def setup_context(
         ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
     ) -> None:
-        x, w_1, b_1, w_2, b_2, ctx.activation, ctx.drop = inputs
+        x, w_1, _b_1, w_2, _b_2, ctx.activation, ctx.drop = inputs
         _, hidden, keep = output
         ctx.mark_non_differentiable(hidden, keep)
         ctx.save_for_backward(x, w_1, w_2, hidden, keep)
-        ctx.has_bias = b_1 is not None, b_2 is not None
+        ctx.set_materialize_grads(False)  # or `hidden` and `keep` would get zeros for theirs
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, w_1, w_2, hidden, keep = ctx.saved_tensors
         grad_y = grads[0]
-        grad_x, grad_w_1, grad_w_2 = (
-            torch.empty_like(x),
-            torch.zeros_like(w_1),
-            torch.zeros_like(w_2),
-        )
-        grad_b_1 = w_1.new_zeros(w_1.shape[0]) if ctx.has_bias[0] else None
+        if grad_y is None:
+            return (None,) * 7
+        x, w_1, w_2, hidden, keep = ctx.saved_tensors
+        need_x, need_w_1, need_b_1, need_w_2, need_b_2 = ctx.needs_input_grad[:5]
+        grad_x = torch.empty_like(x) if need_x else None
+        grad_w_1 = torch.zeros_like(w_1) if need_w_1 else None
+        grad_b_1 = w_1.new_zeros(w_1.shape[0]) if need_b_1 else None
+        grad_w_2 = torch.zeros_like(w_2) if need_w_2 else None
         for block in _blocks(x.shape[0], w_1.shape[0]):
             with torch.enable_grad():
                 raw = hidden[block].detach().requires_grad_()
                 active = ACTIVATIONS[ctx.activation](raw)
             grad_active = grad_y[block] @ w_2
             if ctx.drop:
-                grad_active.mul_(keep[block]).mul_(keep_scale(ctx.drop))
+                drop_(grad_active, keep[block], ctx.drop)
             (grad_raw,) = torch.autograd.grad(active, raw, grad_active)
-            kept = active.detach()
-            if ctx.drop:
-                kept = kept.mul_(keep[block]).mul_(keep_scale(ctx.drop))
-            grad_w_2.addmm_(grad_y[block].t(), kept)
-            grad_w_1.addmm_(grad_raw.t(), x[block])
-            torch.mm(grad_raw, w_1, out=grad_x[block])
+            if grad_w_2 is not None:
+                kept = active.detach()
+                if ctx.drop:
+                    drop_(kept, keep[block], ctx.drop)
+                grad_w_2.addmm_(grad_y[block].t(), kept)
+            if grad_w_1 is not None:
+                grad_w_1.addmm_(grad_raw.t(), x[block])
             if grad_b_1 is not None:
                 grad_b_1 += grad_raw.sum(0)
-        grad_b_2 = grad_y.sum(0) if ctx.has_bias[1] else None
+            if grad_x is not None:
+                torch.mm(grad_raw, w_1, out=grad_x[block])
+        grad_b_2 = grad_y.sum(0) if need_b_2 else None
         return grad_x, grad_w_1, grad_b_1, grad_w_2, grad_b_2, None, None
 
 
