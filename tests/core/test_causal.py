@@ -84,8 +84,10 @@ def test_equals_the_reference_in_outputs_and_gradients(kind, options, length):
         torch.autograd.grad(expected, leaves, upstream, allow_unused=True),
         strict=True,
     ):
-        zero = torch.zeros(())
-        assert_close(zero if mine is None else mine, zero if theirs is None else theirs)
+        if theirs is None:  # no slots in so short a text: none, or zero in training (for DDP)
+            assert mine is None or mine.eq(0).all()
+        else:
+            assert_close(mine, theirs)
 
 
 def test_inference_by_groups_of_chunks_equals_the_whole(monkeypatch):
@@ -96,6 +98,31 @@ def test_inference_by_groups_of_chunks_equals_the_whole(monkeypatch):
         with torch.no_grad():
             by_groups = layer(x)
         assert_close(by_groups, layer(x))
+
+
+def test_every_parameter_has_a_gradient_in_training_however_short_the_text():
+    layer = layer_of("slots").train()
+    layer(rows_of(1, 3)).sum().backward()
+    assert all(parameter.grad is not None for parameter in layer.parameters())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("low", [torch.float16, torch.bfloat16])
+def test_autocast_does_not_overflow_the_sums(kind, low):
+    layer = layer_of(kind, window=128) if kind == "slots" else layer_of(kind)
+    nn.init.constant_(layer.v_proj.bias, 3.0)
+    if kind == "slots":
+        nn.init.constant_(layer.slot_proj.bias, 100.0)
+    x = rows_of(1, 600)
+    expected = layer(x)
+    layer = layer.float()
+    state = layer.init_state(1, device=x.device, dtype=torch.float32)
+    position = torch.zeros(1, dtype=torch.int64)
+    with torch.autocast("cpu", low):
+        ours = layer(x.float())
+        extended, _ = layer.extend(x.float(), position + 600, state, position)
+    assert_close(ours.double(), expected, rtol=0.2, atol=0.2)
+    assert_close(extended.double(), expected, rtol=0.2, atol=0.2)
 
 
 def by_steps(layer, x, state=None, position=None):

@@ -169,6 +169,38 @@ def test_a_state_can_be_reordered_joined_saved_and_continued_twice(options, tmp_
         state.with_tensors({"position": state.position})
 
 
+@pytest.mark.parametrize("projection", ["mean", "full", "dynamic", "linear"])
+def test_joined_states_keep_the_padding_and_the_length_of_each_context(projection):
+    decoder = decoder_of(cross_attention=True, context_projection=projection).double().eval()
+    contexts = [rows_of(1, 20, seed=7), rows_of(1, 20, seed=8), rows_of(1, 9, seed=9)]
+    masks = [None, torch.arange(20)[None] < 6, None]
+    singles = [
+        decoder.init_state(1, context=context, context_mask=mask)
+        for context, mask in zip(contexts, masks, strict=True)
+    ]
+    x = rows_of(3, 1)
+    for order in ([0, 1, 2], [2, 1, 0]):
+        together, _ = decoder.step(x[order], join_states([singles[b] for b in order]))
+        for row, b in enumerate(order):
+            assert_close(together[row], decoder.step(x[b : b + 1], singles[b])[0][0])
+
+
+def test_large_numbers_in_half_precision_are_not_taken_for_broken_ones():
+    decoder = decoder_of(dim=512, num_heads=8).half()
+    x = (torch.randn(1, 3, 512) + 130).half()
+    assert torch.isfinite(decoder(x)).all()
+
+
+def test_the_cache_of_full_attention_has_a_row_for_each_token_not_for_padding():
+    decoder = decoder_of(attention="full").double()
+    state = decoder.init_state(2)
+    mask = torch.arange(50)[None] < torch.tensor([[3], [2]])
+    for _ in range(3):
+        _, state = decoder(rows_of(2, 50), mask=mask, state=state)
+    assert state.position.tolist() == [9, 6]
+    assert state.layers[0].key.shape[1] == 9
+
+
 def test_state_bytes_do_not_grow():
     decoder = decoder_of()
     state = decoder.init_state(1)
@@ -290,6 +322,23 @@ WRONG = [
         r"the context belongs to the state",
     ),
     (lambda d: decoder_of(cross_attention=True)(torch.randn(1, 4, 16)), r"needs a context"),
+    (
+        lambda d: d(torch.randn(1, 4, 16), context_mask=torch.ones(1, 4, dtype=torch.bool)),
+        r"no cross-attention",
+    ),
+    (
+        lambda d: decoder_of(cross_attention=True).init_state(3, context=torch.randn(2, 4, 16)),
+        r"batch size of the text: got 2 and 3",
+    ),
+    (
+        lambda d: decoder_of(cross_attention=True).step(torch.randn(1, 1, 16), d.init_state(1)),
+        r"another kind of decoder",
+    ),
+    (
+        lambda d: decoder_of(attention="full").step(torch.randn(1, 1, 16), d.init_state(1)),
+        r"another kind of decoder",
+    ),
+    (lambda d: decoder_of(k=0, cross_attention=True, context_k=None), r"context_k.*got 0"),
     (lambda d: decoder_of(attention="slot"), r"got 'slot'. Did you mean 'slots'\?"),
     (lambda d: join_states([]), r"at least one state"),
 ]
@@ -310,7 +359,7 @@ def test_full_and_slots_agree_while_the_window_shows_everything():
     assert_close(slots(x), full(x), rtol=1e-4, atol=1e-5)
 
 
-def test_every_combination_of_norm_activation_and_dropout_kind_runs_in_training():
+def test_every_combination_of_norm_and_activation_trains_with_dropout():
     for norm, activation in itertools.product(("pre", "post"), ("gelu", "relu", "swiglu")):
         decoder = decoder_of(norm=norm, activation=activation, dropout=0.1).train()
         decoder(rows_of(2, 21).float()).sum().backward()

@@ -128,7 +128,11 @@ def test_resizing_a_smooth_row_interpolates_it():
 
 @pytest.mark.parametrize(
     ("projection", "length", "message"),
-    [("linear", 3, r"at least k=4: got 3"), ("full", 8, r"nothing in LinformerEncoder depends")],
+    [
+        ("linear", 3, r"at least k=4: got 3"),
+        ("full", 8, r"nothing in LinformerEncoder depends"),
+        ("dynamic", 8, r"nothing in LinformerEncoder depends"),
+    ],
 )
 def test_resizing_to_what_cannot_be_is_refused(projection, length, message):
     with pytest.raises(ValueError, match=message):

@@ -20,7 +20,7 @@ from . import checks
 from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import dropout
-from .heads import check_heads
+from .heads import check_heads, is_plain
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
     WINDOW_KINDS,
@@ -84,10 +84,11 @@ class LinformerAttention(nn.Module):
             as (E 1) b.
         out_bias: whether W_o has one, by default as `bias`.
         dropout: the rate of attention dropout in training.
-        dropout_kind: `rows` drops a shortened row of a head for all queries of the sample at once:
+        dropout_kind: `rows` drops a shortened row of a key/value head for all queries of a sample:
             each weight is dropped as often as usual and the expectation is the same, but the fused
             kernel stays in use. `weights` drops every weight on its own, which materialises them.
-        keep_scale: scale what is left of E where positions are missing, see `LinearProjection`.
+        keep_scale: scale what is left of E where positions are missing, see `LinearProjection`; of
+            meaning for linear, fixed and conv.
         plan: an order of multiplication to use always; None chooses the cheapest for each call.
         external_projection: the owner passes the projection to each call (layerwise sharing).
 
@@ -121,11 +122,6 @@ class LinformerAttention(nn.Module):
         checks.probability("dropout", dropout)
         checks.one_of("dropout_kind", dropout_kind, get_args(DropoutKind))
         check_projection(projection, sharing, k, max_length)
-        if plan is not None and projection == "max" and plan.shorten == "keys":
-            raise ValueError(
-                "max pooling is defined on the input, because it does not commute with W_k: got "
-                "plan.shorten='keys'. Use shorten='input', or leave plan=None."
-            )
         self.dim = dim
         self.num_heads = num_heads
         self.num_kv_heads = num_kv_heads
@@ -137,7 +133,7 @@ class LinformerAttention(nn.Module):
         self.sharing: Sharing = sharing
         self.dropout = dropout
         self.dropout_kind: DropoutKind = dropout_kind
-        self.plan = plan
+        self.plan = plan  # checked by the setter
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(self.context_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(self.context_dim, num_kv_heads * head_dim, bias=bias)
@@ -157,6 +153,23 @@ class LinformerAttention(nn.Module):
             )
         self.reset_parameters()
 
+    @property
+    def plan(self) -> Plan | None:
+        """The order of multiplication to use always, or None for the cheapest of each call.
+
+        `full` shortens nothing, so there `plan.shorten` says nothing.
+        """
+        return self._plan
+
+    @plan.setter
+    def plan(self, plan: Plan | None) -> None:
+        if plan is not None and self.kind == "max" and plan.shorten == "keys":
+            raise ValueError(
+                "max pooling is defined on the input, because it does not commute with W_k: got "
+                "plan.shorten='keys'. Use shorten='input', or leave plan=None."
+            )
+        self._plan = plan
+
     def reset_parameters(self) -> None:
         for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
             nn.init.xavier_uniform_(linear.weight)
@@ -172,7 +185,7 @@ class LinformerAttention(nn.Module):
         context_mask: Tensor | None = None,
         projection: Projection | None = None,
     ) -> Tensor:
-        """X (B, N, M) -> (B, N, M). mask (B, N) and context_mask (B, S): True = a real position.
+        """x (B, N, M) -> (B, N, M). mask (B, N) and context_mask (B, S): True = a real position.
 
         Without a context x attends to itself. `projection` is for layers built with
         `external_projection`.
@@ -202,7 +215,7 @@ class LinformerAttention(nn.Module):
         return self._summarise(context, mask, projection, queries=queries)
 
     def attend(self, x: Tensor, memory: Memory | FoldedMemory) -> Tensor:
-        """X (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
+        """x (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
         if isinstance(memory, FoldedMemory):
             weights = self._folded_weights(x, memory)
             return self._mix_folded(self._drop_weights(weights), memory)
@@ -276,6 +289,11 @@ class LinformerAttention(nn.Module):
             context = self._without_padding(
                 "context", context, "context_mask", context_mask, self.context_dim
             )
+            if context.shape[0] != x.shape[0]:
+                raise ValueError(
+                    f"context must have the batch size of x: got {context.shape[0]} and "
+                    f"{x.shape[0]}. Repeat the smaller one."
+                )
             return x, context, context_mask
         if context_mask is not None:
             raise ValueError("context_mask needs a context: got None. For x itself pass mask.")
@@ -296,13 +314,10 @@ class LinformerAttention(nn.Module):
     ) -> Memory | FoldedMemory:
         memory = self._rows(context, mask, projection)
         if self.training and self.dropout and self.dropout_kind == "rows":
-            value = self._for_all_heads(memory.value)
-            value = value * dropout(value.new_ones(*value.shape[:3], 1), self.dropout, True)
-            memory = Memory(memory.key, value, memory.keep)
+            kept = dropout(memory.value.new_ones(*memory.value.shape[:3], 1), self.dropout, True)
+            memory = memory._replace(value=memory.value * kept)
         if self._attend_form(context, queries) == "absorbed":
             return self._fold(memory)
-        if memory.key.shape[1] != memory.value.shape[1]:
-            memory = memory._replace(key=self._for_all_heads(memory.key))
         return memory
 
     def _rows(self, context: Tensor, mask: Tensor | None, projection: Projection | None) -> Memory:
@@ -316,8 +331,15 @@ class LinformerAttention(nn.Module):
             raise ValueError(
                 "this layer was built with external_projection=True: pass projection= to the call."
             )
+        if self.k is not None and self.k > projection.k:
+            raise ValueError(
+                f"the projection passed must have at least the k={self.k} rows of this layer: got "
+                f"{projection.k}."
+            )
         rows = self.k if self.k != projection.k else None
         shortening = projection(context, mask, rows=rows)
+        if not (is_plain(self.k_proj) and is_plain(self.v_proj)):
+            return self._rows_through_modules(context, mask, shortening)
         if self._shorten_order(context) == "input":
             both = shortening.inputs(context)  # (B, P, T, R, M)
             key = self._through(self.k_proj, both[:, 0], shortening, side=0)
@@ -331,6 +353,23 @@ class LinformerAttention(nn.Module):
                 for side, linear in enumerate((self.k_proj, self.v_proj))
             )
         return Memory(key, value, shortening.keep)
+
+    def _rows_through_modules(
+        self, context: Tensor, mask: Tensor | None, shortening: Shortening
+    ) -> Memory:
+        """As the paper writes it, calling k_proj and v_proj: they may be more than a matrix."""
+        rows = []
+        for side, linear in enumerate((self.k_proj, self.v_proj)):
+            if not shortening.commutes:
+                rows.append(
+                    self._heads(linear(shortening.inputs(context)[:, 0, 0]), self.num_kv_heads)
+                )
+                continue
+            values = linear(context)
+            if mask is not None:
+                values = values.masked_fill(~mask[..., None], 0.0)
+            rows.append(shortening.keys(values.unflatten(2, (self.num_kv_heads, -1)), side))
+        return Memory(rows[0], rows[1], shortening.keep)
 
     def _through(
         self, linear: nn.Linear, rows: Tensor, shortening: Shortening, side: int
@@ -367,6 +406,9 @@ class LinformerAttention(nn.Module):
             bias = self.q_proj.bias.view(heads, -1, 1)
             offset = (key @ bias).flatten(1)[:, None]  # (B, 1, H*R)
         if memory.keep is not None:
+            # Where all rows are hidden the softmax is even, so what they hold has to be nothing.
+            rows = memory.keep[:, None].expand(-1, heads, -1).flatten(1)  # (B, H*R)
+            output = output.masked_fill(~rows[..., None], 0.0)
             hidden = torch.zeros_like(memory.keep, dtype=score.dtype)
             hidden = hidden.masked_fill(~memory.keep, torch.finfo(score.dtype).min / 2)
             hidden = hidden[:, None].expand(-1, heads, -1).flatten(1)[:, None]  # (B, 1, H*R)
@@ -396,6 +438,8 @@ class LinformerAttention(nn.Module):
         return choose_shorten(self._planned_shape(context, queries=context.shape[1]))
 
     def _attend_form(self, context: Tensor, queries: int) -> Attend:
+        if not (is_plain(self.q_proj) and is_plain(self.out_proj)):
+            return "fused"  # folding reads their weights
         if self.plan is not None:
             return self.plan.attend
         if torch.compiler.is_compiling() and self.kind in WINDOW_KINDS:
@@ -430,7 +474,7 @@ class LinformerAttention(nn.Module):
 
 
 def _each_head(rows: Tensor, weight: Tensor) -> Tensor:
-    """Rows (B, H, R, C) times weight (H, C, M) -> (B, H, R, M).
+    """rows (B, H, R, C) times weight (H, C, M) -> (B, H, R, M).
 
     The batch is folded into the rows: `@` would copy the weight for each sample.
     """

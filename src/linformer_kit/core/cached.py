@@ -97,8 +97,11 @@ class CausalFullAttention(nn.Module):
         query, key, value = self._heads(x, place)
         index = place[:, :, None, None].expand_as(key)
         longer = (0, 0, 0, 0, 0, count)
-        all_keys = F.pad(state.key, longer).scatter(1, index, key)
-        all_values = F.pad(state.value, longer).scatter(1, index, value)
+        all_keys = F.pad(state.key, longer).scatter(1, index, key.to(state.key.dtype))
+        all_values = F.pad(state.value, longer).scatter(1, index, value.to(state.value.dtype))
+        if not torch.compiler.is_compiling():  # no row that no sample has reached
+            rows = int((position + length).max())
+            all_keys, all_values = all_keys[:, :rows], all_values[:, :rows]
         row = torch.arange(all_keys.shape[1], device=x.device)
         mask = (row <= place[..., None])[:, None]  # (B, 1, N, T)
         mixed = attend(query, all_keys, all_values, mask=mask, drop=self._drop)

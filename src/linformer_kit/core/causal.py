@@ -11,8 +11,9 @@ softmax, to
 Slots are made of keys and values, which the window needs anyway (2 n k M multiplications; sending
 averaged inputs of every chunk through W_k and W_v again would cost M / window times as many), and
 at chunk boundaries alone, as prefix sums over chunks. Scores are bounded by `BOUND`, so the sums
-need no running maximum: at a million tokens they are below 1e9 and every token still counts in
-float32. No key or value of a later token is in anything a query reaches, so nothing can leak.
+need no running maximum: at a million tokens they are below 1e9, and float32 loses only tokens that
+weigh less than 1e-8 of the rest. No key or value of a later token is in anything a query reaches,
+so nothing can leak.
 
 Keys in the window are rotated by their position; of a slot only the part that is not rotated is
 known, for it stands at no position. The rotated part of its key is zero.
@@ -59,8 +60,8 @@ class CausalLinformerAttention(nn.Module):
         dim: M, the width of the input and the output.
         num_heads: H.
         k: the number of slots; 0 for none, which leaves the window alone.
-        window: the length of a chunk: every token sees at least `window` predecessors exactly, and
-            at the most 2 * window - 1.
+        window: the length of a chunk: every token sees at least `window` predecessors exactly (if
+            there are so many), and at the most 2 * window - 1.
         head_dim: D, by default dim // num_heads.
         num_kv_heads: G; fewer than num_heads lets groups of heads share keys and values.
         bias: whether W_q, W_k, W_v and W_s have one.
@@ -127,6 +128,8 @@ class CausalLinformerAttention(nn.Module):
         start = min(length, 2 * window)
         mixed = self._attend(query[:, :start], key[:, :start], value[:, :start], causal=True)
         if length == start:  # two chunks see all there is, and no slots
+            if self.training:  # a gradient of zero, not none: DDP waits for every parameter's
+                mixed = mixed + 0.0 * self._slot_weights(x).sum().to(mixed.dtype)
             return self.out_proj(mixed.flatten(2))
         chunks = -(-length // window)
         query, key, plain_key, value, weight = (
@@ -303,14 +306,15 @@ class CausalLinformerAttention(nn.Module):
         return torch.exp(BOUND * torch.tanh(scores / BOUND))
 
     def _chunk_sums(self, weight: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """Weight (B, C, W, K), key and value (B, C, W, G, D) -> (B, C, K, F)"""
+        """weight (B, C, W, K), key and value (B, C, W, G, D) -> (B, C, K, F)"""
         weight = weight.transpose(2, 3)  # (B, C, K, W)
         key = key[..., self.rotary_dim :].flatten(3).to(weight.dtype)
         value = value.flatten(3).to(weight.dtype)
-        return torch.cat((weight @ key, weight @ value, weight.sum(3, keepdim=True)), dim=3)
+        with torch.autocast(weight.device.type, enabled=False):  # in float16 sums would overflow
+            return torch.cat((weight @ key, weight @ value, weight.sum(3, keepdim=True)), dim=3)
 
     def _slots(self, sums: Tensor, *, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Sums (..., K, F) -> keys and values (..., K, G, D)"""
+        """sums (..., K, F) -> keys and values (..., K, G, D)"""
         known = self.head_dim - self.rotary_dim
         heads = self.num_kv_heads
         key, value, total = sums.split((heads * known, heads * self.head_dim, 1), dim=-1)
@@ -367,7 +371,7 @@ def _in_chunks(rows: Tensor, chunks: int, window: int) -> Tensor:
 
 
 def _take(rows: Tensor, index: Tensor, keep: Tensor | None = None) -> Tensor:
-    """Rows (B, N, ...) at index (B, L) -> (B, L, ...); zero where `keep` is False."""
+    """rows (B, N, ...) at index (B, L) -> (B, L, ...); zero where `keep` is False."""
     shape = (*index.shape, *rows.shape[2:])
     ones = (1,) * (rows.dim() - 2)
     index = index.clamp(0, rows.shape[1] - 1).view(*index.shape, *ones).expand(shape)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from .projection import WINDOW_KINDS, ProjectionKind, Sharing, sides_and_heads
 
+if TYPE_CHECKING:
+    from .feedforward import Activation
+
 Shorten = Literal["input", "keys"]
 Attend = Literal["fused", "absorbed"]
-Activation = Literal["gelu", "relu", "swiglu"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from . import checks
 from .attention import LinformerAttention
 from .blocks import in_row_blocks
 from .cached import CausalFullAttention
-from .causal import CausalLinformerAttention
+from .causal import CausalLinformerAttention, SlotState
 from .dropout import dropout
 from .encoder import Norm
 from .feedforward import Activation, FeedForward
@@ -57,7 +57,7 @@ class DecoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
 
     def forward(self, x: Tensor, memory: ContextMemory | None) -> Tensor:
-        """X (B, N, M), a whole text."""
+        """x (B, N, M), a whole text."""
         return self._rest(x, self.attention(self._source(x)), memory)
 
     def extend(
@@ -118,7 +118,8 @@ class LinformerDecoder(nn.Module):
 
     mask (B, N) is True at real tokens. Padding may stand anywhere: a sample is as it were alone.
 
-    A NaN or infinity in x makes the output NaN from there on, and changes nothing before it.
+    A NaN or infinity in x makes the output of that call NaN from there on, and changes nothing
+    before it.
 
     """
 
@@ -160,7 +161,10 @@ class LinformerDecoder(nn.Module):
         self.dropout = dropout
         self.gradient_checkpointing = gradient_checkpointing
         self.context_projection: Projection | None = None
-        context_k = k if context_k is None else context_k
+        if context_k is None:
+            context_k = k
+        if cross_attention and context_projection != "full":
+            checks.positive("context_k (by default k)", context_k)
         shared = cross_attention and context_sharing == "layerwise" and context_projection != "full"
         heads = HeadOptions(
             dim=dim,
@@ -244,7 +248,7 @@ class LinformerDecoder(nn.Module):
         context_mask: Tensor | None = None,
         state: DecoderState | None = None,
     ) -> Tensor | tuple[Tensor, DecoderState]:
-        """X (B, N, dim) -> (B, N, dim), all positions at once.
+        """x (B, N, dim) -> (B, N, dim), all positions at once.
 
         With a state x continues the text it stands for, and the state afterwards is returned too;
         the context is then the state's. Rows of the output at padded positions are zero.
@@ -257,12 +261,12 @@ class LinformerDecoder(nn.Module):
             x = packing.pack(x)
         x, broken = _without_broken(x)
         if state is not None:
-            if context is not None:
+            if context is not None or context_mask is not None:
                 raise ValueError(
                     "the context belongs to the state: got both. Pass it to init_state instead."
                 )
             return self._extended(x, packing, broken, state)
-        memories = self._memories(context, context_mask, queries=x.shape[1])
+        memories = self._memories(context, context_mask, batch=x.shape[0], queries=x.shape[1])
         x = dropout(x, self.dropout, self.training)
         for layer, memory in zip(self.layers, memories, strict=True):
             if self.gradient_checkpointing and self.training:
@@ -281,7 +285,7 @@ class LinformerDecoder(nn.Module):
         """The state before the first token. The context is shortened here, once."""
         checks.positive("batch_size", batch_size)
         weight = next(self.parameters())
-        memories = self._memories(context, context_mask, queries=1)
+        memories = self._memories(context, context_mask, batch=batch_size, queries=1)
         return DecoderState(
             position=torch.zeros(batch_size, dtype=torch.int64, device=weight.device),
             layers=tuple(
@@ -299,6 +303,7 @@ class LinformerDecoder(nn.Module):
             raise ValueError(
                 f"step takes one token: got {x.shape[1]}. Pass more to forward, with state=."
             )
+        x = dropout(x, self.dropout, self.training)
         states = []
         memories = self._memories_of(state)
         for layer, past, memory in zip(self._each_layer(), state.layers, memories, strict=True):
@@ -316,7 +321,12 @@ class LinformerDecoder(nn.Module):
         states = []
         memories = self._memories_of(state)
         for layer, past, memory in zip(self._each_layer(), state.layers, memories, strict=True):
-            x, new = layer.extend(x, length, past, state.position, memory)
+            if self.gradient_checkpointing and self.training:
+                x, new = checkpoint(
+                    layer.extend, x, length, past, state.position, memory, use_reentrant=False
+                )
+            else:
+                x, new = layer.extend(x, length, past, state.position, memory)
             states.append(new)
         after = DecoderState(state.position + length, tuple(states), state.memories)
         if broken is not None:
@@ -324,12 +334,12 @@ class LinformerDecoder(nn.Module):
         return self._leave(x, packing, broken), after
 
     def _memories(
-        self, context: Tensor | None, context_mask: Tensor | None, queries: int
+        self, context: Tensor | None, context_mask: Tensor | None, batch: int, queries: int
     ) -> list[ContextMemory | None]:
         """The shortened context of each layer; None for each without cross-attention."""
         crossing = [layer.cross_attention for layer in self._each_layer()]
         if crossing[0] is None:
-            if context is not None:
+            if context is not None or context_mask is not None:
                 raise ValueError(
                     "this decoder has no cross-attention: got a context. Build it with "
                     "cross_attention=True."
@@ -337,6 +347,11 @@ class LinformerDecoder(nn.Module):
             return [None] * len(crossing)
         if context is None:
             raise ValueError("a decoder with cross_attention=True needs a context: got None.")
+        if context.shape[0] != batch:
+            raise ValueError(
+                f"the context must have the batch size of the text: got {context.shape[0]} and "
+                f"{batch}. Repeat the smaller one."
+            )
         return [
             cross.summarise(
                 context, mask=context_mask, projection=self.context_projection, queries=queries
@@ -354,6 +369,16 @@ class LinformerDecoder(nn.Module):
                 f"the state is for {state.position.shape[0]} samples and {len(state.layers)} "
                 f"layers: got {x.shape[0]} samples in a decoder of {len(self.layers)} layers. "
                 "Make it with init_state of this decoder, or reorder it."
+            )
+        first = self._each_layer()[0]
+        crossing = first.cross_attention is not None
+        of_this_kind = isinstance(state.layers[0], SlotState) == isinstance(
+            first.attention, CausalLinformerAttention
+        )
+        if bool(state.memories) != crossing or not of_this_kind:
+            raise ValueError(
+                "the state is of another kind of decoder (its attention, or whether it has a "
+                "context): make it with init_state of this one."
             )
 
     def _leave(self, x: Tensor, packing: Packing | None, broken: Tensor | None) -> Tensor:
@@ -373,7 +398,7 @@ def _without_broken(x: Tensor) -> tuple[Tensor, Tensor | None]:
     The kernel gives a hidden token the weight 0, and 0 * NaN is NaN, so one broken token would
     reach those before it in its chunk.
     """
-    broken = ~x.sum(-1).isfinite()
+    broken = ~x.isfinite().all(-1)
     if x.device.type == "cpu" and not torch.compiler.is_compiling() and not broken.any():
         return x, None
     broken = broken.cumsum(1) > 0

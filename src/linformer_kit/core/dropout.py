@@ -20,7 +20,7 @@ _LEVELS = 2**16
 
 
 def _levels(p: float) -> int:
-    return max(1, round(p * _LEVELS))
+    return min(max(1, round(p * _LEVELS)), _LEVELS - 1)
 
 
 def keep_mask(shape: tuple[int, ...], p: float) -> Tensor:

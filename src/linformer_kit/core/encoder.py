@@ -52,7 +52,7 @@ class EncoderLayer(nn.Module):
         self.dropout = dropout
 
     def forward(self, x: Tensor, mask: Tensor | None, projection: Projection | None) -> Tensor:
-        """X (B, N, M), finite at padded positions too; mask (B, N) or None."""
+        """x (B, N, M), finite at padded positions too; mask (B, N) or None."""
         source = self.attention_input(x)
         memory = self.attention.summarise(
             source, mask=mask, projection=projection, queries=x.shape[1]
@@ -197,7 +197,7 @@ class LinformerEncoder(nn.Module):
         self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """X (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""
+        """x (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""
         x = self._enter(x, mask)
         for layer in self.layers:
             if self.gradient_checkpointing and self.training:

@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from . import checks
 from .blocks import rows_in_block
 from .dropout import drop_, dropout, keep_mask
+from .heads import is_plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,6 +51,8 @@ IN_PLACE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class FeedForward(nn.Module):
     """(B, N, dim) -> (B, N, dim), each row on its own.
 
+    The blocked forms read the weights of `w_1` and `w_2`, so they are used while those are plain
+    linear layers. A gradient of a gradient needs the plain form: `blocked = False`.
     `dropout` is applied to the activated hidden layer. With swiglu W_1 has 2 * ff_dim rows.
     """
 
@@ -68,6 +71,7 @@ class FeedForward(nn.Module):
         checks.probability("activation_dropout", dropout)
         self.activation: Activation = activation
         self.dropout = dropout
+        self.blocked = True
         self.w_1 = nn.Linear(dim, ff_dim * (2 if activation == "swiglu" else 1), bias=bias)
         self.w_2 = nn.Linear(ff_dim, dim, bias=bias)
         self.reset_parameters()
@@ -112,7 +116,11 @@ class FeedForward(nn.Module):
     def _in_blocks(self, x: Tensor) -> bool:
         """Whether the blocked forms apply: on a CPU, with weights of one type."""
         return (
-            not torch.compiler.is_compiling()
+            self.blocked
+            and not torch.compiler.is_compiling()
+            and is_plain(self.w_1)
+            and is_plain(self.w_2)
+            and x.shape[0] > 0
             and x.device.type == "cpu"
             and not torch.is_autocast_enabled("cpu")
             and x.dtype == self.w_1.weight.dtype

@@ -1,4 +1,4 @@
-"""What every attention with heads needs: their sizes, and the fused kernel.
+"""What every attention with heads needs: their sizes, their linear maps, and the fused kernel.
 
 Legend: B batch, N queries, L keys, H heads, G key/value heads, D head size.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import checks
 from .dropout import dropout
@@ -24,6 +24,12 @@ class HeadOptions(TypedDict):
     bias: bool
     out_bias: bool
     dropout: float
+
+
+def is_plain(linear: nn.Module) -> bool:
+    """Whether a linear layer is nothing but its weight and bias: no adapter, no hook."""
+    hooked = linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks
+    return type(linear) is nn.Linear and not hooked
 
 
 def check_heads(
@@ -62,8 +68,8 @@ def attend(
     """softmax(Q K^T / sqrt(D)) V on the fused kernel.
 
     query (B, N, H, D), key and value (B, L, G, D) -> (B, N, H, D). mask broadcasts to (B, H, N, L),
-    True = visible. `drop` leaves a value out for all queries of a sample and head at once, which
-    keeps the expectation and the kernel.
+    True = visible. `drop` leaves a value out for all queries of a sample and key/value head at
+    once, which keeps the expectation and the kernel.
     """
     if drop:
         value = value * dropout(value.new_ones(*value.shape[:3], 1), drop, True)

@@ -19,7 +19,7 @@ class Packing(NamedTuple):
     length: Tensor  # (B): how many tokens each sample has
 
     def pack(self, x: Tensor) -> Tensor:
-        """X (B, N, M) with the tokens first and zeros behind them."""
+        """x (B, N, M) with the tokens first and zeros behind them."""
         packed = x.gather(1, self.order[..., None].expand_as(x))
         behind = torch.arange(x.shape[1], device=x.device) >= self.length[:, None]
         return packed.masked_fill(behind[..., None], 0.0)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from .rotary import angles
 
 Positions = Literal["none", "learned", "sinusoidal"]
 
@@ -24,7 +25,7 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """X (B, N, M) -> (B, N, M)"""
+        """x (B, N, M) -> (B, N, M)"""
         length, max_length = x.shape[1], self.weight.shape[0]
         if length > max_length:
             raise ValueError(
@@ -46,19 +47,15 @@ class LearnedPositions(nn.Module):
 class SinusoidalPositions(nn.Module):
     """sin and cos of the position at dim / 2 wavelengths from 2 pi to 20,000 pi (Vaswani 2017)."""
 
-    frequency: Tensor
-
     def __init__(self, *, dim: int) -> None:
         super().__init__()
         if dim % 2:
             raise ValueError(
                 f"sinusoidal positions need an even dim: got {dim}. Use 'learned' or an even dim."
             )
-        exponent = torch.arange(0, dim, 2, dtype=torch.float32) / dim
-        self.register_buffer("frequency", torch.exp(-math.log(1e4) * exponent), persistent=False)
+        self.dim = dim
 
     def forward(self, x: Tensor) -> Tensor:
-        """X (B, N, M) -> (B, N, M)"""
-        position = torch.arange(x.shape[1], device=x.device, dtype=torch.float32)
-        angle = position[:, None] * self.frequency.float()  # (N, M/2)
+        """x (B, N, M) -> (B, N, M)"""
+        angle = angles(torch.arange(x.shape[1], device=x.device), self.dim // 2)  # (N, M/2)
         return x + torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype)

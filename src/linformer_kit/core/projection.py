@@ -38,7 +38,9 @@ from .shortening import (
     MaxShortening,
     Shortening,
     WindowShortening,
+    at_least_float32,
     batched_product,
+    scale_of_what_is_left,
 )
 
 ProjectionKind = Literal["linear", "conv", "mean", "max", "fixed", "dynamic", "full"]
@@ -103,7 +105,7 @@ class _MatrixProjection(Projection):
         # When tracing, the length is a symbol: comparing it here would pin it to one value.
         whole = not torch.compiler.is_compiling() and length == self.max_length
         if self.keep_scale and not (whole and mask is None):
-            scale = _scale_of_what_is_left(weight, length, mask).view(-1, sides, heads, count)
+            scale = _scale(weight, length, mask).view(-1, sides, heads, count)
         return MatrixShortening(present, sides=sides, heads=heads, scale=scale, mask=mask)
 
     def _first_rows(self, rows: int | None) -> Tensor:
@@ -116,11 +118,8 @@ class _MatrixProjection(Projection):
         """
         old = self.weight.detach()
         sides, heads, k, length = old.shape
-        flat = old.reshape(sides * heads, k, length)
-        new = F.interpolate(flat.float(), size=max_length, mode="linear", align_corners=True)
-        norm = flat.float().norm(dim=-1, keepdim=True)
-        new = new * (norm / new.norm(dim=-1, keepdim=True).clamp_min(1e-30))
-        resized = new.to(old.dtype).reshape(sides, heads, k, max_length)
+        resized = _resized(old.reshape(sides * heads, k, length), max_length)
+        resized = resized.reshape(sides, heads, k, max_length)
         if isinstance(self.weight, nn.Parameter):
             self.weight = nn.Parameter(resized, requires_grad=self.weight.requires_grad)
         else:
@@ -153,6 +152,7 @@ class FixedProjection(_MatrixProjection):
 
     With that variance E[|E v|^2] = |v|^2 for every v (Johnson-Lindenstrauss). It is a buffer, so
     it is saved with the model. Fewer rows of it are scaled up, to have the variance 1/rows.
+    (`resize` keeps the norm of rows, as for every kind, and so not that variance.)
     """
 
     def __init__(
@@ -220,11 +220,8 @@ class ConvProjection(_WindowProjection):
 
     def resize(self, max_length: int) -> None:
         super().resize(max_length)
-        old = self.weight.detach()
-        new = F.interpolate(old.float(), size=self.width, mode="linear", align_corners=True)
-        norm = old.float().norm(dim=-1, keepdim=True)
-        new = new * (norm / new.norm(dim=-1, keepdim=True).clamp_min(1e-30))
-        self.weight = nn.Parameter(new.to(old.dtype), requires_grad=self.weight.requires_grad)
+        new = _resized(self.weight.detach(), self.width)
+        self.weight = nn.Parameter(new, requires_grad=self.weight.requires_grad)
 
 
 class MeanProjection(_WindowProjection):
@@ -285,15 +282,20 @@ def _first_columns(matrix: Tensor, length: int) -> Tensor:
     return matrix[:, :length]
 
 
-def _scale_of_what_is_left(weight: Tensor, length: int, mask: Tensor | None) -> Tensor:
-    """|E[j]| / |E[j, present]| for each of F rows: (F) or, with a mask, (B, F)."""
-    squares = (weight.float() if weight.dtype.itemsize < 4 else weight).square()
-    whole = squares.sum(-1)
+def _scale(weight: Tensor, length: int, mask: Tensor | None) -> Tensor:
+    """The scale of each of F rows of E: (F) or, with a mask, (B, F)."""
+    squares = at_least_float32(weight).square()
     present = _first_columns(squares, length)
     left = present.sum(-1) if mask is None else mask.to(present.dtype) @ present.T
-    # A row with nothing left is zero whatever its scale; the floor keeps its gradient finite.
-    floor = whole * 1e-12 + torch.finfo(whole.dtype).tiny
-    return (whole / torch.maximum(left, floor)).sqrt().to(weight.dtype)
+    return scale_of_what_is_left(squares.sum(-1), left).to(weight.dtype)
+
+
+def _resized(rows: Tensor, length: int) -> Tensor:
+    """rows (A, B, N) interpolated to `length`, each keeping its norm."""
+    wide = at_least_float32(rows)
+    new = F.interpolate(wide, size=length, mode="linear", align_corners=True)
+    scale = wide.norm(dim=-1, keepdim=True) / new.norm(dim=-1, keepdim=True).clamp_min(1e-30)
+    return (new * scale).to(rows.dtype)
 
 
 def count_matrices(sharing: Sharing, *, depth: int, num_kv_heads: int) -> int:

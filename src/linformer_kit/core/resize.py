@@ -23,9 +23,14 @@ def resize_max_length(module: nn.Module, max_length: int) -> nn.Module:
     Returns the same module.
     """
     checks.positive("max_length", max_length)
-    parts = [m for m in module.modules() if isinstance(m, (Projection, LearnedPositions))]
+    parts = [
+        m
+        for m in module.modules()
+        if isinstance(m, LearnedPositions)
+        or (isinstance(m, Projection) and m.max_length is not None)
+    ]
     for part in parts:
-        if isinstance(part, Projection) and part.max_length is not None and part.k > max_length:
+        if isinstance(part, Projection) and part.k > max_length:
             raise ValueError(
                 f"max_length must be at least k={part.k}: got {max_length}. "
                 "Build a model with a smaller k instead."

@@ -20,16 +20,22 @@ def check_rotary(head_dim: int, fraction: float) -> int:
     return int(head_dim * fraction) // 2 * 2
 
 
-def rotate(x: Tensor, position: Tensor, rotary_dim: int) -> Tensor:
-    """Turn the first `rotary_dim` channels of x (B, N, H, D) by position (B or 1, N).
+def angles(position: Tensor, count: int) -> Tensor:
+    """position (...) -> (..., count): times 1e4 ** (-i / count) for each i.
 
-    The angles are computed in float64: at a million positions float32 would be off by 0.06.
+    In float64, where there is one: at a million positions float32 would be off by 0.06.
     """
+    wide = torch.float32 if position.device.type == "mps" else torch.float64
+    exponent = torch.arange(count, device=position.device, dtype=wide) / count
+    return position[..., None].to(wide) * 1e4**-exponent
+
+
+def rotate(x: Tensor, position: Tensor, rotary_dim: int) -> Tensor:
+    """Turn the first `rotary_dim` channels of x (B, N, H, D) by position (B or 1, N)."""
     if rotary_dim == 0:
         return x
     half = rotary_dim // 2
-    exponent = torch.arange(half, device=x.device, dtype=torch.float64) / half
-    angle = (position[..., None].double() * 1e4**-exponent)[:, :, None]  # (B or 1, N, 1, half)
+    angle = angles(position, half)[:, :, None]  # (B or 1, N, 1, half)
     cos, sin = angle.cos().to(x.dtype), angle.sin().to(x.dtype)
     first, second, rest = x.split((half, half, x.shape[-1] - rotary_dim), dim=-1)
     return torch.cat((first * cos - second * sin, first * sin + second * cos, rest), dim=-1)

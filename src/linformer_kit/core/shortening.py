@@ -24,11 +24,11 @@ class Shortening:
     commutes = True  # whether E (X W) = (E X) W
 
     def inputs(self, x: Tensor) -> Tensor:
-        """X (B, S, C) -> (B, P, T, R, C): every matrix applied to the same rows."""
+        """x (B, S, C) -> (B, P, T, R, C): every matrix applied to the same rows."""
         raise NotImplementedError
 
     def keys(self, values: Tensor, side: int) -> Tensor:
-        """Values (B, S, G, D) -> (B, G, R, D), by the matrices of side 0 (keys) or 1 (values)."""
+        """values (B, S, G, D) -> (B, G, R, D), by the matrices of side 0 (keys) or 1 (values)."""
         raise NotImplementedError
 
     def row_sums(self) -> Tensor:
@@ -108,14 +108,14 @@ class WindowShortening(Shortening):
         if norm is None or (self.keep is None and complete):
             return None
         flat = self.taps.flatten(0, 1)  # (P*T, width)
-        present = self.windows.to(flat.dtype)  # (1 or B, R, width)
+        squares = at_least_float32(flat).square()
+        present = self.windows.to(squares.dtype)  # (1 or B, R, width)
         if norm == "count":
             count = present.sum(-1, keepdim=True).clamp_min(1.0)
             scale = (self.width / count).expand(-1, -1, flat.shape[0])  # (1 or B, R, P*T)
         else:
-            whole = flat.square().sum(-1)
-            floor = whole * 1e-12 + torch.finfo(flat.dtype).tiny
-            scale = (whole / torch.maximum(present @ flat.square().T, floor)).sqrt()
+            scale = scale_of_what_is_left(squares.sum(-1), present @ squares.T)
+        scale = scale.to(flat.dtype)
         return scale.unflatten(-1, self.taps.shape[:2]).permute(0, 2, 3, 1)
 
     def inputs(self, x: Tensor) -> Tensor:
@@ -139,7 +139,7 @@ class WindowShortening(Shortening):
 
     @staticmethod
     def _filter(taps: Tensor, windows: Tensor) -> Tensor:
-        """Taps (F, width) over windows (B, R, width, C) -> (B, R, F, C)"""
+        """taps (F, width) over windows (B, R, width, C) -> (B, R, F, C)"""
         return batched_product(taps, windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
 
     def row_sums(self) -> Tensor:
@@ -170,8 +170,22 @@ class MaxShortening(Shortening):
         return rows[:, None, None]
 
 
+def at_least_float32(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def scale_of_what_is_left(whole: Tensor, left: Tensor) -> Tensor:
+    """|row| / |what is left of it|, of their squares: what keeps the variance of a sum.
+
+    A row with nothing left is zero whatever its scale; the floor keeps its gradient finite, and
+    every scale within what float16 can hold.
+    """
+    floor = whole * 1e-9 + torch.finfo(whole.dtype).tiny
+    return (whole / torch.maximum(left, floor)).sqrt()
+
+
 def _in_windows(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
-    """X (B, S, C) -> (B, R, width, C); the last window is filled up. A view if S fits."""
+    """x (B, S, C) -> (B, R, width, C); the last window is filled up. A view if S fits."""
     batch, length, channels = x.shape
     rows = (length + width - 1) // width
     missing = rows * width - length
@@ -181,7 +195,7 @@ def _in_windows(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
 
 
 def batched_product(matrix: Tensor, x: Tensor) -> Tensor:
-    """Matrix (R, S) or (B, R, S) times x (B, S, C) -> (B, R, C).
+    """matrix (R, S) or (B, R, S) times x (B, S, C) -> (B, R, C).
 
     An explicit bmm: for a matrix without a batch, `@` would make a transposed copy of x.
     """

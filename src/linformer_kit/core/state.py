@@ -105,19 +105,44 @@ def join_states(states: Sequence[DecoderState]) -> DecoderState:
     if not states:
         raise ValueError("there must be at least one state to join: got none.")
 
-    def join(parts: tuple[Any, ...]) -> Any:
-        first = parts[0]
-        if isinstance(first, CacheState):  # caches are as long as their samples
-            longest = max(part.key.shape[1] for part in parts)
-            parts = tuple(
-                CacheState(*(F.pad(t, (0, 0, 0, 0, 0, longest - t.shape[1])) for t in part))
-                for part in parts
-            )
-        columns = zip(*parts, strict=True)
-        return type(first)(*(None if c[0] is None else torch.cat(c) for c in columns))
-
     return DecoderState(
         torch.cat([state.position for state in states]),
-        tuple(join(parts) for parts in zip(*(s.layers for s in states), strict=True)),
-        tuple(join(parts) for parts in zip(*(s.memories for s in states), strict=True)),
+        tuple(_joined(parts) for parts in zip(*(s.layers for s in states), strict=True)),
+        tuple(_joined_memories(parts) for parts in zip(*(s.memories for s in states), strict=True)),
     )
+
+
+def _joined(parts: tuple[Any, ...]) -> Any:
+    if isinstance(parts[0], CacheState):  # caches are as long as their samples
+        longest = max(part.key.shape[1] for part in parts)
+        parts = tuple(
+            CacheState(*(F.pad(t, (0, 0, 0, 0, 0, longest - t.shape[1])) for t in part))
+            for part in parts
+        )
+    return type(parts[0])(*map(torch.cat, zip(*parts, strict=True)))
+
+
+def _joined_memories(parts: tuple[Any, ...]) -> Memory:
+    """Contexts of different lengths, some with padding: what one lacks of another is hidden."""
+    if not all(isinstance(part, Memory) for part in parts):
+        raise ValueError(
+            "memories that a plan has folded cannot be joined: make the states with plan=None."
+        )
+    longest = max(part.key.shape[2] for part in parts)
+    keep = None
+    if any(part.keep is not None or part.key.shape[2] < longest for part in parts):
+        keep = torch.cat([_padded_keep(part, longest) for part in parts])
+
+    def rows(name: str) -> Tensor:
+        tensors = [getattr(part, name) for part in parts]
+        return torch.cat([F.pad(t, (0, 0, 0, longest - t.shape[2])) for t in tensors])
+
+    return Memory(rows("key"), rows("value"), keep)
+
+
+def _padded_keep(memory: Memory, rows: int) -> Tensor:
+    batch, _, present, _ = memory.key.shape
+    keep = memory.keep
+    if keep is None:
+        keep = torch.ones(batch, present, dtype=torch.bool, device=memory.key.device)
+    return F.pad(keep, (0, rows - present))
