@@ -108,7 +108,7 @@ def test_encoder_flops_parameters_and_bytes(sharing, norm, activation, bias):
 def test_causal_flops_parameters_and_state(kind, length, options):
     slots = kind is CausalLinformerAttention
     sizes = {"dim": 64, "num_heads": 4} | options
-    layer = kind(**sizes, **({"k": 16, "window": 32} if slots else {}))
+    layer = kind(**sizes, **({"k": 16, "window": 32} if slots else {})).eval()
     shape = layer.shape(batch=2, length=length)
     assert cost.causal_parameters(shape) == sum(p.numel() for p in layer.parameters())
     counted = counted_flops(layer, torch.randn(2, length, 64))
