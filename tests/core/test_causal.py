@@ -11,6 +11,8 @@ from linformer_kit.core import causal, reference
 from linformer_kit.core.cached import CausalFullAttention
 from linformer_kit.core.causal import BOUND, CausalLinformerAttention
 
+from .oracle import weights_of
+
 KINDS = ["slots", "full"]
 
 
@@ -42,16 +44,7 @@ def answer(layer, x: torch.Tensor) -> torch.Tensor:
         [
             reference.causal_attention(
                 text,
-                reference.ReferenceWeights(
-                    query=layer.q_proj.weight,
-                    key=layer.k_proj.weight,
-                    value=layer.v_proj.weight,
-                    output=layer.out_proj.weight,
-                    query_bias=layer.q_proj.bias,
-                    key_bias=layer.k_proj.bias,
-                    value_bias=layer.v_proj.bias,
-                    output_bias=layer.out_proj.bias,
-                ),
+                weights_of(layer),
                 num_heads=layer.num_heads,
                 num_kv_heads=layer.num_kv_heads,
                 rotary_dim=layer.rotary_dim,

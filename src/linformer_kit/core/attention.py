@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from . import checks
 from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
-from .dropout import dropout
+from .dropout import drop_rows, dropout
 from .heads import check_heads, is_plain
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
@@ -313,9 +313,8 @@ class LinformerAttention(nn.Module):
         self, context: Tensor, mask: Tensor | None, projection: Projection | None, queries: int
     ) -> Memory | FoldedMemory:
         memory = self._rows(context, mask, projection)
-        if self.training and self.dropout and self.dropout_kind == "rows":
-            kept = dropout(memory.value.new_ones(*memory.value.shape[:3], 1), self.dropout, True)
-            memory = memory._replace(value=memory.value * kept)
+        if self.dropout_kind == "rows":
+            memory = memory._replace(value=drop_rows(memory.value, self.dropout, self.training))
         if self._attend_form(context, queries) == "absorbed":
             return self._fold(memory)
         return memory
@@ -409,9 +408,8 @@ class LinformerAttention(nn.Module):
             # Where all rows are hidden the softmax is even, so what they hold has to be nothing.
             rows = memory.keep[:, None].expand(-1, heads, -1).flatten(1)  # (B, H*R)
             output = output.masked_fill(~rows[..., None], 0.0)
-            hidden = torch.zeros_like(memory.keep, dtype=score.dtype)
-            hidden = hidden.masked_fill(~memory.keep, torch.finfo(score.dtype).min / 2)
-            hidden = hidden[:, None].expand(-1, heads, -1).flatten(1)[:, None]  # (B, 1, H*R)
+            hidden = torch.zeros_like(rows, dtype=score.dtype)
+            hidden = hidden.masked_fill(~rows, torch.finfo(score.dtype).min / 2)[:, None]
             offset = hidden if offset is None else offset + hidden
         return FoldedMemory(score, offset, output)
 

@@ -24,18 +24,19 @@ def rows_in_block(width: int) -> int:
     return max(256, VALUES // width)
 
 
+def pays(x: Tensor) -> bool:
+    """Whether to work by blocks: in inference on a CPU. With gradients all is kept anyway."""
+    return not (torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu")
+
+
 def in_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Tensor:
     """fn(slice(None), *tensors) for tensors (B, N, C), by blocks of rows where that pays.
 
-    fn takes the slice of the batch the rows come from, then some rows of each tensor. Blocks are
-    for inference on a CPU: with gradients every intermediate is kept anyway.
+    fn takes the slice of the batch the rows come from, then some rows of each tensor.
     """
-    first = tensors[0]
-    batch, length = first.shape[:2]
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or first.device.type != "cpu":
-        return fn(slice(None), *tensors)
+    batch, length = tensors[0].shape[:2]
     size = rows_in_block(width)
-    if batch * length <= size:
+    if not pays(tensors[0]) or batch * length <= size:
         return fn(slice(None), *tensors)
     together = max(1, size // length)  # whole samples in a block, when they are short
     result: Tensor | None = None

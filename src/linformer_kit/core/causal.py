@@ -32,10 +32,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .blocks import rows_in_block
+from .blocks import pays, rows_in_block
 from .cost import CausalShape
 from .heads import attend, check_heads
 from .rotary import check_rotary, rotate
+from .shortening import at_least_float32
 
 BOUND = 6.0  # exp(6) = 403: at the most a token outweighs 160,000 others
 
@@ -158,7 +159,7 @@ class CausalLinformerAttention(nn.Module):
 
     def _groups(self, batch: int, chunks: int, x: Tensor) -> list[slice]:
         """Few chunks at a time where nothing is kept for a backward pass, as in `blocks.py`."""
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu":
+        if not pays(x):
             return [slice(None)]
         rows = (self.k + 2 * self.window) * batch  # of keys, for one chunk
         size = max(1, rows_in_block(self.num_kv_heads * self.head_dim) // rows)
@@ -301,8 +302,7 @@ class CausalLinformerAttention(nn.Module):
 
     def _slot_weights(self, x: Tensor) -> Tensor:
         """Exp of the bounded scores: (B, N, K), at least float32."""
-        scores = x[..., :0] if self.slot_proj is None else self.slot_proj(x)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        scores = at_least_float32(x[..., :0] if self.slot_proj is None else self.slot_proj(x))
         return torch.exp(BOUND * torch.tanh(scores / BOUND))
 
     def _chunk_sums(self, weight: Tensor, key: Tensor, value: Tensor) -> Tensor:

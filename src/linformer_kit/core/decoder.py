@@ -21,7 +21,7 @@ from .encoder import Norm
 from .feedforward import Activation, FeedForward
 from .heads import HeadOptions
 from .packing import Packing, packing_of
-from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
+from .projection import Projection, ProjectionKind, Sharing, build_projection
 from .state import ContextMemory, DecoderState, LayerState
 
 CausalKind = Literal["slots", "full"]
@@ -212,7 +212,6 @@ class LinformerDecoder(nn.Module):
             for _ in range(depth)
         )
         if shared:
-            check_projection(context_projection, context_sharing, context_k, context_max_length)
             self.context_projection = build_projection(
                 context_projection,
                 k=context_k,

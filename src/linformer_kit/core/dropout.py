@@ -10,6 +10,7 @@ Elsewhere (other devices, `torch.compile`) this is `F.dropout`.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -25,9 +26,7 @@ def _levels(p: float) -> int:
 
 def keep_mask(shape: tuple[int, ...], p: float) -> Tensor:
     """A boolean tensor on the CPU, False with probability p."""
-    count = 1
-    for size in shape:
-        count *= size
+    count = math.prod(shape)
     draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     lanes = draws.view(torch.int16)[:count].view(shape)  # uniform on [-2**15, 2**15)
     return lanes >= _levels(p) - _LEVELS // 2
@@ -69,3 +68,10 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
         return F.dropout(x, p, training=True)
     result: Tensor = _Drop.apply(x, keep_mask(tuple(x.shape), p), p)
     return result
+
+
+def drop_rows(x: Tensor, p: float, training: bool) -> Tensor:
+    """Dropout of whole rows: x (..., D) with one decision for the last dimension."""
+    if not training or p == 0.0:
+        return x
+    return x * dropout(x.new_ones(*x.shape[:-1], 1), p, training)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .dropout import dropout
+from .dropout import drop_rows
 
 
 class HeadOptions(TypedDict):
@@ -71,8 +71,7 @@ def attend(
     True = visible. `drop` leaves a value out for all queries of a sample and key/value head at
     once, which keeps the expectation and the kernel.
     """
-    if drop:
-        value = value * dropout(value.new_ones(*value.shape[:3], 1), drop, True)
+    value = drop_rows(value, drop, training=True)
     return F.scaled_dot_product_attention(
         query.transpose(1, 2),
         key.transpose(1, 2),
