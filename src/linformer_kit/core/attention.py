@@ -20,7 +20,7 @@ from . import checks
 from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import drop_rows, dropout
-from .heads import check_heads, is_plain
+from .heads import check_heads, is_plain, reset_linear
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
     WINDOW_KINDS,
@@ -171,10 +171,7 @@ class LinformerAttention(nn.Module):
         self._plan = plan
 
     def reset_parameters(self) -> None:
-        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            nn.init.xavier_uniform_(linear.weight)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def forward(
         self,

@@ -9,16 +9,16 @@ size.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from . import checks
-from .cost import CausalShape
-from .heads import attend, check_heads
-from .rotary import check_rotary, rotate
+from .heads import RotaryHeads
+
+if TYPE_CHECKING:
+    from .cost import CausalShape
 
 
 class CacheState(NamedTuple):
@@ -28,7 +28,7 @@ class CacheState(NamedTuple):
     value: Tensor  # (B, T, G, D)
 
 
-class CausalFullAttention(nn.Module):
+class CausalFullAttention(RotaryHeads):
     """Every token attends to every token up to itself. Arguments as in the causal Linformer's."""
 
     def __init__(
@@ -43,33 +43,23 @@ class CausalFullAttention(nn.Module):
         rotary: float = 0.5,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
-        checks.probability("dropout", dropout)
-        head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
-        self.dim = dim
-        self.num_heads = num_heads
-        self.num_kv_heads = num_kv_heads
-        self.head_dim = head_dim
-        self.rotary_dim = check_rotary(head_dim, rotary)
-        self.dropout = dropout
-        self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
-        self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
-        self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
-        self.out_proj = nn.Linear(
-            num_heads * head_dim, dim, bias=bias if out_bias is None else out_bias
+        super().__init__(
+            dim=dim,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            num_kv_heads=num_kv_heads,
+            bias=bias,
+            out_bias=out_bias,
+            rotary=rotary,
+            dropout=dropout,
         )
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            nn.init.xavier_uniform_(linear.weight)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
-
     def forward(self, x: Tensor) -> Tensor:
         """The whole of a text at once: x (B, N, M) -> (B, N, M)."""
-        query, key, value = self._heads(x, torch.arange(x.shape[1], device=x.device)[None])
-        mixed = attend(query, key, value, causal=True, drop=self._drop)
+        position = torch.arange(x.shape[1], device=x.device)[None]
+        query, key, _, value = self.rotated_heads(x, position)
+        mixed = self.attend(query, key, value, causal=True)
         return self.out_proj(mixed.flatten(2))
 
     def init_state(
@@ -94,7 +84,7 @@ class CausalFullAttention(nn.Module):
         """
         count = x.shape[1]
         place = position[:, None] + torch.arange(count, device=x.device)  # (B, N)
-        query, key, value = self._heads(x, place)
+        query, key, _, value = self.rotated_heads(x, place)
         index = place[:, :, None, None].expand_as(key)
         longer = (0, 0, 0, 0, 0, count)
         all_keys = F.pad(state.key, longer).scatter(1, index, key.to(state.key.dtype))
@@ -104,37 +94,12 @@ class CausalFullAttention(nn.Module):
             all_keys, all_values = all_keys[:, :rows], all_values[:, :rows]
         row = torch.arange(all_keys.shape[1], device=x.device)
         mask = (row <= place[..., None])[:, None]  # (B, 1, N, T)
-        mixed = attend(query, all_keys, all_values, mask=mask, drop=self._drop)
+        mixed = self.attend(query, all_keys, all_values, mask=mask)
         return self.out_proj(mixed.flatten(2)), CacheState(all_keys, all_values)
-
-    @property
-    def _drop(self) -> float:
-        return self.dropout if self.training else 0.0
-
-    def _heads(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        query = self.q_proj(x).unflatten(2, (self.num_heads, self.head_dim))
-        key = self.k_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim))
-        value = self.v_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim))
-        return (
-            rotate(query, position, self.rotary_dim),
-            rotate(key, position, self.rotary_dim),
-            value,
-        )
 
     def shape(self, *, batch: int, length: int) -> CausalShape:
         """The sizes of one call, for `cost.py`."""
-        return CausalShape(
-            batch=batch,
-            length=length,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            k=None,
-            head_dim=self.head_dim,
-            num_kv_heads=self.num_kv_heads,
-            rotary_dim=self.rotary_dim,
-            bias=self.q_proj.bias is not None,
-            out_bias=self.out_proj.bias is not None,
-        )
+        return self._shape(batch=batch, length=length, k=None)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, num_heads={self.num_heads}"

@@ -25,7 +25,7 @@ values, and the weights themselves).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -33,10 +33,11 @@ from torch import Tensor, nn
 
 from . import checks
 from .blocks import pays, rows_in_block
-from .cost import CausalShape
-from .heads import attend, check_heads
-from .rotary import check_rotary, rotate
+from .heads import RotaryHeads
 from .shortening import at_least_float32
+
+if TYPE_CHECKING:
+    from .cost import CausalShape
 
 BOUND = 6.0  # exp(6) = 403: at the most a token outweighs 160,000 others
 
@@ -54,7 +55,7 @@ class SlotState(NamedTuple):
     sums: Tensor  # (B, 3, K, F), at least float32
 
 
-class CausalLinformerAttention(nn.Module):
+class CausalLinformerAttention(RotaryHeads):
     """Attention to a window of exact tokens and to `k` slots of all that came before it.
 
     Args:
@@ -86,33 +87,25 @@ class CausalLinformerAttention(nn.Module):
         rotary: float = 0.5,
         dropout: float = 0.0,
     ) -> None:
-        super().__init__()
         checks.whole("k", k)
         checks.positive("window", window)
-        checks.probability("dropout", dropout)
-        head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
-        self.dim = dim
-        self.num_heads = num_heads
-        self.num_kv_heads = num_kv_heads
-        self.head_dim = head_dim
+        super().__init__(
+            dim=dim,
+            num_heads=num_heads,
+            head_dim=head_dim,
+            num_kv_heads=num_kv_heads,
+            bias=bias,
+            out_bias=out_bias,
+            rotary=rotary,
+            dropout=dropout,
+        )
         self.k = k
         self.window = window
-        self.rotary_dim = check_rotary(head_dim, rotary)
-        self.dropout = dropout
-        self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
-        self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
-        self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
         self.slot_proj = nn.Linear(dim, k, bias=bias) if k else None
-        self.out_proj = nn.Linear(
-            num_heads * head_dim, dim, bias=bias if out_bias is None else out_bias
-        )
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for linear in (self.q_proj, self.k_proj, self.v_proj, self.out_proj):
-            nn.init.xavier_uniform_(linear.weight)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        super().reset_parameters()
         if self.slot_proj is not None:
             nn.init.normal_(self.slot_proj.weight, std=self.dim**-0.5)
             if self.slot_proj.bias is not None:
@@ -123,11 +116,9 @@ class CausalLinformerAttention(nn.Module):
         batch, length, _ = x.shape
         window = self.window
         position = torch.arange(length, device=x.device)[None]
-        query, plain_key, value = self._heads(x)
-        query = rotate(query, position, self.rotary_dim)
-        key = rotate(plain_key, position, self.rotary_dim)
+        query, key, plain_key, value = self.rotated_heads(x, position)
         start = min(length, 2 * window)
-        mixed = self._attend(query[:, :start], key[:, :start], value[:, :start], causal=True)
+        mixed = self.attend(query[:, :start], key[:, :start], value[:, :start], causal=True)
         if length == start:  # two chunks see all there is, and no slots
             if self.training:  # a gradient of zero, not none: DDP waits for every parameter's
                 mixed = mixed + 0.0 * self._slot_weights(x).sum().to(mixed.dtype)
@@ -145,7 +136,7 @@ class CausalLinformerAttention(nn.Module):
             """(B, some of C-2, W, H, D)"""
             before, own, later = key[:, 1:-1][:, part], key[:, 2:][:, part], query[:, 2:][:, part]
             values = (slot_value[:, part], value[:, 1:-1][:, part], value[:, 2:][:, part])
-            rows = self._attend(
+            rows = self.attend(
                 later.flatten(0, 1),
                 torch.cat((slot_key[:, part], before, own), dim=2).flatten(0, 1),
                 torch.cat(values, dim=2).flatten(0, 1),
@@ -177,9 +168,7 @@ class CausalLinformerAttention(nn.Module):
     def step(self, x: Tensor, state: SlotState, position: Tensor) -> tuple[Tensor, SlotState]:
         """One token: x (B, 1, M) at position (B) -> (B, 1, M) and the state after it."""
         window = self.window
-        query, plain_key, value = self._heads(x)
-        query = rotate(query, position[:, None], self.rotary_dim)
-        key = rotate(plain_key, position[:, None], self.rotary_dim)
+        query, key, plain_key, value = self.rotated_heads(x, position[:, None])
         row = torch.arange(2 * window, device=x.device)
         here = (position[:, None] % (2 * window) == row)[:, None, :, None]  # (B, 1, 2W, 1)
         ring_key = torch.where(here, key.transpose(1, 2), state.key)
@@ -189,7 +178,7 @@ class CausalLinformerAttention(nn.Module):
         first = (position // window - 1).clamp_min(0) * window
         slot_key, slot_value = self._slots(state.sums[:, 0], dtype=x.dtype)  # (B, K, G, D)
         filled = (position >= 2 * window)[:, None].expand(-1, self.k)
-        mixed = self._attend(
+        mixed = self.attend(
             query,
             torch.cat((slot_key, ring_key.transpose(1, 2)), dim=1),
             torch.cat((slot_value, ring_value.transpose(1, 2)), dim=1),
@@ -219,10 +208,8 @@ class CausalLinformerAttention(nn.Module):
         row = torch.arange(chunks * window, device=x.device)
         token = row - offset[:, None]  # (B, C*W): which of the new tokens stands in a row
         new = (token >= 0) & (token < length[:, None])
-        query, plain_key, value = self._heads(x)
         place = position[:, None] + torch.arange(count, device=x.device)
-        query = rotate(query, place, self.rotary_dim)
-        key = rotate(plain_key, place, self.rotary_dim)
+        query, key, plain_key, value = self.rotated_heads(x, place)
         weight = self._slot_weights(x)
         query, key, plain_key, value, weight = (
             _take(rows, token, new) for rows in (query, key, plain_key, value, weight)
@@ -258,7 +245,7 @@ class CausalLinformerAttention(nn.Module):
         mask = self._visible_in_chunk(x.device).expand(batch, chunks, -1, -1).clone()
         mask[..., : self.k] &= (number >= 2)[..., None, None]
         mask[..., self.k : self.k + window] &= (number >= 1)[..., None, None]
-        mixed = self._attend(
+        mixed = self.attend(
             query.unflatten(1, (chunks, window)).flatten(0, 1),
             torch.cat((slot_key, earlier_key, key), dim=2).flatten(0, 1),
             torch.cat((slot_value, earlier_value, value), dim=2).flatten(0, 1),
@@ -292,14 +279,6 @@ class CausalLinformerAttention(nn.Module):
         """F"""
         return self.num_kv_heads * (2 * self.head_dim - self.rotary_dim) + 1
 
-    def _heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries (B, N, H, D), keys and values (B, N, G, D), not rotated."""
-        return (
-            self.q_proj(x).unflatten(2, (self.num_heads, self.head_dim)),
-            self.k_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim)),
-            self.v_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim)),
-        )
-
     def _slot_weights(self, x: Tensor) -> Tensor:
         """Exp of the bounded scores: (B, N, K), at least float32."""
         scores = at_least_float32(x[..., :0] if self.slot_proj is None else self.slot_proj(x))
@@ -329,34 +308,9 @@ class CausalLinformerAttention(nn.Module):
         older = torch.ones(self.window, self.k + self.window, dtype=torch.bool, device=device)
         return torch.cat((older, row[:, None] >= row), dim=1)
 
-    def _attend(
-        self,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-    ) -> Tensor:
-        return attend(
-            query, key, value, mask=mask, causal=causal, drop=self.dropout if self.training else 0.0
-        )
-
     def shape(self, *, batch: int, length: int) -> CausalShape:
         """The sizes of one call, for `cost.py`."""
-        return CausalShape(
-            batch=batch,
-            length=length,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            k=self.k,
-            window=self.window,
-            head_dim=self.head_dim,
-            num_kv_heads=self.num_kv_heads,
-            rotary_dim=self.rotary_dim,
-            bias=self.q_proj.bias is not None,
-            out_bias=self.out_proj.bias is not None,
-        )
+        return self._shape(batch=batch, length=length, k=self.k, window=self.window)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, num_heads={self.num_heads}, k={self.k}, window={self.window}"

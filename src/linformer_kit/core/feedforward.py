@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from . import checks
 from .blocks import rows_in_block
 from .dropout import drop_, dropout, keep_mask
-from .heads import is_plain
+from .heads import is_plain, reset_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,10 +77,7 @@ class FeedForward(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        for linear in (self.w_1, self.w_2):
-            nn.init.xavier_uniform_(linear.weight)
-            if linear.bias is not None:
-                nn.init.zeros_(linear.bias)
+        reset_linear(self.w_1, self.w_2)
 
     def forward(self, x: Tensor) -> Tensor:
         drop = self.dropout if self.training else 0.0

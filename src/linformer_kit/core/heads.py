@@ -11,7 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
+from .cost import CausalShape
 from .dropout import drop_rows
+from .rotary import check_rotary, rotate
 
 
 class HeadOptions(TypedDict):
@@ -54,6 +56,83 @@ def check_heads(
             f"num_kv_heads={num_kv_heads}. Use a divisor of num_heads, 1 for a single one."
         )
     return head_dim, num_kv_heads
+
+
+def reset_linear(*linears: nn.Linear) -> None:
+    """Xavier weights and no bias to begin with."""
+    for linear in linears:
+        nn.init.xavier_uniform_(linear.weight)
+        if linear.bias is not None:
+            nn.init.zeros_(linear.bias)
+
+
+class RotaryHeads(nn.Module):
+    """What the causal attentions have in common: the four maps, rotary positions, their sizes."""
+
+    def __init__(
+        self,
+        *,
+        dim: int,
+        num_heads: int,
+        head_dim: int | None,
+        num_kv_heads: int | None,
+        bias: bool,
+        out_bias: bool | None,
+        rotary: float,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        checks.probability("dropout", dropout)
+        head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
+        self.dim = dim
+        self.num_heads = num_heads
+        self.num_kv_heads = num_kv_heads
+        self.head_dim = head_dim
+        self.rotary_dim = check_rotary(head_dim, rotary)
+        self.dropout = dropout
+        self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
+        self.v_proj = nn.Linear(dim, num_kv_heads * head_dim, bias=bias)
+        out_bias = bias if out_bias is None else out_bias
+        self.out_proj = nn.Linear(num_heads * head_dim, dim, bias=out_bias)
+
+    def reset_parameters(self) -> None:
+        reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+
+    def rotated_heads(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Queries (B, N, H, D), keys, keys before rotation, values (B, N, G, D)."""
+        query = self.q_proj(x).unflatten(2, (self.num_heads, self.head_dim))
+        plain_key = self.k_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim))
+        value = self.v_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim))
+        query = rotate(query, position, self.rotary_dim)
+        return query, rotate(plain_key, position, self.rotary_dim), plain_key, value
+
+    def attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+    ) -> Tensor:
+        drop = self.dropout if self.training else 0.0
+        return attend(query, key, value, mask=mask, causal=causal, drop=drop)
+
+    def _shape(self, *, batch: int, length: int, k: int | None, window: int = 1) -> CausalShape:
+        return CausalShape(
+            batch=batch,
+            length=length,
+            dim=self.dim,
+            num_heads=self.num_heads,
+            k=k,
+            window=window,
+            head_dim=self.head_dim,
+            num_kv_heads=self.num_kv_heads,
+            rotary_dim=self.rotary_dim,
+            bias=self.q_proj.bias is not None,
+            out_bias=self.out_proj.bias is not None,
+        )
 
 
 def attend(
