@@ -6,14 +6,13 @@ import itertools
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from linformer_kit import LinformerDecoder, join_states
 from linformer_kit.core.projection import PROJECTIONS
+
+from .processes import gradients_of_two, loss_of
 
 
 def decoder_of(**options) -> LinformerDecoder:
@@ -287,27 +286,15 @@ def test_bfloat16(options):
     assert_close(mixed.double(), expected, rtol=0.2, atol=0.2)
 
 
-def _train_on_half(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    model = DistributedDataParallel(decoder_of(cross_attention=True, context_sharing="layerwise"))
-    x, context = rows_of(4, 18).float(), rows_of(4, 11, seed=2).float()
-    mine = slice(rank * 2, rank * 2 + 2)
-    for _ in range(2):
-        model.zero_grad()
-        model(x[mine], context=context[mine]).square().mean().backward()
-    if rank == 0:
-        torch.save({n: p.grad for n, p in model.module.named_parameters()}, f"{folder}/grads.pt")
-    dist.destroy_process_group()
+def _crossed_decoder() -> tuple[nn.Module, dict[str, torch.Tensor]]:
+    decoder = decoder_of(cross_attention=True, context_sharing="layerwise")
+    return decoder, {"x": rows_of(4, 18).float(), "context": rows_of(4, 11, seed=2).float()}
 
 
 def test_two_processes_give_the_gradient_of_the_whole_batch(tmp_path):
-    mp.spawn(_train_on_half, args=(str(tmp_path),), nprocs=2)
-    decoder = decoder_of(cross_attention=True, context_sharing="layerwise")
-    decoder(
-        rows_of(4, 18).float(), context=rows_of(4, 11, seed=2).float()
-    ).square().mean().backward()
-    grads = torch.load(tmp_path / "grads.pt", weights_only=True)
+    grads = gradients_of_two(_crossed_decoder, tmp_path)
+    decoder, batch = _crossed_decoder()
+    loss_of(decoder, batch).backward()
     for name, parameter in decoder.named_parameters():
         assert_close(grads[name], parameter.grad, rtol=1e-4, atol=1e-6)
 

@@ -7,10 +7,7 @@ import itertools
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 from torch.testing import assert_close
 
 from linformer_kit import LinformerEncoder
@@ -18,6 +15,7 @@ from linformer_kit.core import blocks
 from linformer_kit.core.projection import PROJECTIONS, SHARINGS
 
 from .oracle import answer
+from .processes import gradients_of_two, loss_of
 
 
 def encoder_of(**options) -> LinformerEncoder:
@@ -223,25 +221,15 @@ def test_bfloat16_autocast_and_bfloat16_weights(projection):
     assert_close(low_y.float(), expected, rtol=0.2, atol=0.2)
 
 
-def _train_on_half(rank: int, folder: str) -> None:
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    model = DistributedDataParallel(encoder_of(sharing="layerwise", depth=3))
+def _shared_encoder() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     x = torch.randn(4, 12, 16, generator=torch.Generator().manual_seed(2))
-    for _ in range(2):  # a second step shows that every gradient was reduced once
-        model.zero_grad()
-        model(x[rank * 2 : rank * 2 + 2]).square().mean().backward()
-    if rank == 0:
-        torch.save({n: p.grad for n, p in model.module.named_parameters()}, f"{folder}/grads.pt")
-    dist.destroy_process_group()
+    return encoder_of(sharing="layerwise", depth=3), {"x": x}
 
 
 def test_two_processes_with_layerwise_sharing_give_the_gradient_of_the_whole_batch(tmp_path):
-    mp.spawn(_train_on_half, args=(str(tmp_path),), nprocs=2)
-    encoder = encoder_of(sharing="layerwise", depth=3)
-    x = torch.randn(4, 12, 16, generator=torch.Generator().manual_seed(2))
-    encoder(x).square().mean().backward()
-    grads = torch.load(tmp_path / "grads.pt", weights_only=True)
+    grads = gradients_of_two(_shared_encoder, tmp_path)
+    encoder, batch = _shared_encoder()
+    loss_of(encoder, batch).backward()
     for name, parameter in encoder.named_parameters():
         assert_close(grads[name], parameter.grad, rtol=1e-4, atol=1e-6)
 
