@@ -83,14 +83,16 @@ def test_equals_the_reference_in_outputs_and_gradients(kind, options, length):
             assert_close(mine, theirs)
 
 
-def test_inference_by_groups_of_chunks_equals_the_whole(monkeypatch):
-    monkeypatch.setattr(causal, "rows_in_block", lambda width: 40)
-    layer = layer_of("slots")
-    for length in (7, 8, 9, 30):
+@pytest.mark.parametrize("k", [0, 3])
+def test_inference_by_segments_equals_the_whole(monkeypatch, k):
+    monkeypatch.setattr(causal, "rows_in_block", lambda width: 24)
+    layer = layer_of("slots", k=k)
+    segment = 12 // layer.window * layer.window
+    for length in (7, segment, segment + 1, 2 * segment + layer.window, 5 * segment - 1):
         x = rows_of(2, length)
         with torch.no_grad():
-            by_groups = layer(x)
-        assert_close(by_groups, layer(x))
+            by_segments = layer(x)
+        assert_close(by_segments, layer(x))
 
 
 def test_every_parameter_has_a_gradient_in_training_however_short_the_text():

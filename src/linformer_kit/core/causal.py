@@ -55,6 +55,14 @@ class SlotState(NamedTuple):
     sums: Tensor  # (B, 3, K, F), at least float32
 
 
+class _Past(NamedTuple):
+    """What the next segment of a text needs of those before it."""
+
+    key: Tensor  # (B, 1, W, G, D): the chunk before, rotated
+    value: Tensor  # (B, 1, W, G, D)
+    sums: Tensor  # (B, 2, K, F): of all that is older, and of the chunk before
+
+
 class CausalLinformerAttention(RotaryHeads):
     """Attention to a window of exact tokens and to `k` slots of all that came before it.
 
@@ -114,47 +122,76 @@ class CausalLinformerAttention(RotaryHeads):
     def forward(self, x: Tensor) -> Tensor:
         """The whole of a text at once: x (B, N, M) -> (B, N, M)."""
         batch, length, _ = x.shape
-        window = self.window
-        position = torch.arange(length, device=x.device)[None]
-        query, key, plain_key, value = self.rotated_heads(x, position)
-        start = min(length, 2 * window)
-        mixed = self.attend(query[:, :start], key[:, :start], value[:, :start], causal=True)
-        if length == start:  # two chunks see all there is, and no slots
-            if self.training:  # a gradient of zero, not none: DDP waits for every parameter's
-                mixed = mixed + 0.0 * self._slot_weights(x).sum().to(mixed.dtype)
-            return self.out_proj(mixed.flatten(2))
-        chunks = -(-length // window)
-        query, key, plain_key, value, weight = (
-            _in_chunks(rows, chunks, window)
-            for rows in (query, key, plain_key, value, self._slot_weights(x))
-        )
-        sums = self._chunk_sums(weight[:, :-2], plain_key[:, :-2], value[:, :-2])
-        slot_key, slot_value = self._slots(sums.cumsum(1), dtype=x.dtype)  # (B, C-2, K, G, D)
-        mask = self._visible_in_chunk(x.device)
+        size = self._segment_length(x)
+        if length <= size:
+            return self._segment(x, None, 0, more=False)[0]
+        result = x.new_empty(0)
+        past: _Past | None = None
+        for start in range(0, length, size):
+            end = start + size
+            rows, past = self._segment(x[:, start:end], past, start, more=end < length)
+            if start == 0:
+                result = rows.new_empty(batch, length, rows.shape[2])
+            result[:, start:end] = rows
+        return result
 
-        def attended(part: slice) -> Tensor:
-            """(B, some of C-2, W, H, D)"""
-            before, own, later = key[:, 1:-1][:, part], key[:, 2:][:, part], query[:, 2:][:, part]
-            values = (slot_value[:, part], value[:, 1:-1][:, part], value[:, 2:][:, part])
-            rows = self.attend(
-                later.flatten(0, 1),
-                torch.cat((slot_key[:, part], before, own), dim=2).flatten(0, 1),
-                torch.cat(values, dim=2).flatten(0, 1),
-                mask=mask,
-            )
-            return rows.unflatten(0, later.shape[:2])
-
-        rest = torch.cat([attended(part) for part in self._groups(batch, chunks - 2, x)], dim=1)
-        mixed = torch.cat((mixed, rest.flatten(1, 2)[:, : length - start]), dim=1)
-        return self.out_proj(mixed.flatten(2))
-
-    def _groups(self, batch: int, chunks: int, x: Tensor) -> list[slice]:
+    def _segment_length(self, x: Tensor) -> int:
         """Few chunks at a time where nothing is kept for a backward pass, as in `blocks.py`."""
         if not pays(x):
-            return [slice(None)]
-        rows = (self.k + 2 * self.window) * batch  # of keys, for one chunk
-        size = max(1, rows_in_block(self.num_kv_heads * self.head_dim) // rows)
-        return [slice(i, i + size) for i in range(0, chunks, size)]
+            return x.shape[1]
+        rows = rows_in_block(max(self.dim, self.num_heads * self.head_dim)) // x.shape[0]
+        return max(3, rows // self.window) * self.window
+
+    def _segment(
+        self, x: Tensor, past: _Past | None, start: int, *, more: bool
+    ) -> tuple[Tensor, _Past | None]:
+        """Some chunks: x (B, N, M) at position `start`, the past before it if there is one.
+
+        Gives the past of the next segment if there will be `more`.
+        """
+        length, window = x.shape[1], self.window
+        position = torch.arange(start, start + length, device=x.device)[None]
+        query, key, plain_key, value = self.rotated_heads(x, position)
+        rows = []
+        if past is None:  # the first two chunks see all there is, and no slots
+            head = min(length, 2 * window)
+            first = self.attend(query[:, :head], key[:, :head], value[:, :head], causal=True)
+            if length == head:
+                if self.training:  # a gradient of zero, not none: DDP waits for every parameter's
+                    first = first + 0.0 * self._slot_weights(x).sum().to(first.dtype)
+                return self.out_proj(first.flatten(2)), None
+            rows.append(first)
+        chunks = -(-length // window)
+        query, key, plain_key, value, weight = (
+            _in_chunks(each, chunks, window)
+            for each in (query, key, plain_key, value, self._slot_weights(x))
+        )
+        summed = slice(None) if more else slice(max(0, chunks - 2))
+        sums = self._chunk_sums(weight[:, summed], plain_key[:, summed], value[:, summed])
+        if past is None:
+            query, key, value = query[:, 2:], key[:, 1:], value[:, 1:]
+        else:
+            key = torch.cat((past.key, key), dim=1)
+            value = torch.cat((past.value, value), dim=1)
+            sums = torch.cat((past.sums, sums), dim=1)
+        # From here on chunk c of the queries has its own keys in chunk c + 1 of the keys, those
+        # before in chunk c, and its slots of sums[:, : c + 1].
+        count = query.shape[1]
+        prefix = sums[:, :count].cumsum(1)
+        slot_key, slot_value = self._slots(prefix, dtype=x.dtype)  # (B, C, K, G, D)
+        later = self.attend(
+            query.flatten(0, 1),
+            torch.cat((slot_key, key[:, :-1], key[:, 1:]), dim=2).flatten(0, 1),
+            torch.cat((slot_value, value[:, :-1], value[:, 1:]), dim=2).flatten(0, 1),
+            mask=self._visible_in_chunk(x.device),
+        )
+        later = later.unflatten(0, query.shape[:2]).flatten(1, 2)  # (B, C*W, H, D)
+        rows.append(later[:, : length - (chunks - count) * window])
+        mixed = torch.cat(rows, dim=1) if past is None else rows[0]
+        if more:
+            total = prefix[:, -1:] + sums[:, count : count + 1]
+            past = _Past(key[:, -1:], value[:, -1:], torch.cat((total, sums[:, -1:]), dim=1))
+        return self.out_proj(mixed.flatten(2)), past
 
     def init_state(self, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> SlotState:
         ring = (batch_size, self.num_kv_heads, 2 * self.window, self.head_dim)
