@@ -10,7 +10,7 @@ D head size, M model size, P sides (1 when E = F), T heads with a matrix of thei
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +21,7 @@ from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import drop_rows, dropout
 from .heads import check_heads, is_plain, reset_linear
+from .memory import FoldedMemory, Memory, attend_folded, each_head, fold, for_all_heads
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
     WINDOW_KINDS,
@@ -37,30 +38,6 @@ if TYPE_CHECKING:
 DropoutKind = Literal["rows", "weights"]
 
 _LONG = 4096  # what a traced layer without max_length is planned for
-
-
-class Memory(NamedTuple):
-    """A shortened context: what queries attend to."""
-
-    key: Tensor  # (B, H or G, R, D)
-    value: Tensor  # (B, H or G, R, D)
-    keep: Tensor | None  # (B, R), False at rows that stand for padding alone
-
-    def samples(self, which: slice) -> Memory:
-        keep = None if self.keep is None else self.keep[which]
-        return Memory(self.key[which], self.value[which], keep)
-
-
-class FoldedMemory(NamedTuple):
-    """A memory with W_q and W_o multiplied into it: scores X A + c, output softmax(...) B."""
-
-    score: Tensor  # A^T (B, H*R, M)
-    offset: Tensor | None  # c (B, 1, H*R), from the query bias and from `keep`
-    output: Tensor  # B (B, H*R, M)
-
-    def samples(self, which: slice) -> FoldedMemory:
-        offset = None if self.offset is None else self.offset[which]
-        return FoldedMemory(self.score[which], offset, self.output[which])
 
 
 class LinformerAttention(nn.Module):
@@ -214,8 +191,11 @@ class LinformerAttention(nn.Module):
     def attend(self, x: Tensor, memory: Memory | FoldedMemory) -> Tensor:
         """x (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
         if isinstance(memory, FoldedMemory):
-            weights = self._folded_weights(x, memory)
-            return self._mix_folded(self._drop_weights(weights), memory)
+            bias = self.out_proj.bias
+            if self.dropout and self.training and self.dropout_kind == "weights":
+                weights = dropout(memory.weights(x, self.num_heads), self.dropout, training=True)
+                return memory.mix(weights, bias)
+            return attend_folded(x, memory, bias, self.num_heads)
         query = self._heads(self.q_proj(x), self.num_heads)  # (B, H, N, D)
         drop = self.dropout if self.training and self.dropout_kind == "weights" else 0.0
         mixed = F.scaled_dot_product_attention(
@@ -241,7 +221,7 @@ class LinformerAttention(nn.Module):
         x, context, context_mask = self._checked(x, mask, context, context_mask)
         key, _, keep = self._rows(context, context_mask, projection)
         query = self._heads(self.q_proj(x), self.num_heads)
-        scores = query @ self._for_all_heads(key).transpose(-1, -2) * self.head_dim**-0.5
+        scores = query @ for_all_heads(key, self.num_heads).transpose(-1, -2) * self.head_dim**-0.5
         if keep is not None:
             scores = scores.masked_fill(~keep[:, None, None], torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
@@ -313,7 +293,7 @@ class LinformerAttention(nn.Module):
         if self.dropout_kind == "rows":
             memory = memory._replace(value=drop_rows(memory.value, self.dropout, self.training))
         if self._attend_form(context, queries) == "absorbed":
-            return self._fold(memory)
+            return fold(memory, self.q_proj, self.out_proj, num_heads=self.num_heads)
         return memory
 
     def _rows(self, context: Tensor, mask: Tensor | None, projection: Projection | None) -> Memory:
@@ -375,7 +355,7 @@ class LinformerAttention(nn.Module):
             result = self._heads(F.linear(rows[:, 0], linear.weight), self.num_kv_heads)
         else:
             weight = linear.weight.unflatten(0, (self.num_kv_heads, -1))  # (G, D, M)
-            result = _each_head(rows, weight.transpose(1, 2))
+            result = each_head(rows, weight.transpose(1, 2))
         return result + self._bias(linear, shortening, side)
 
     def _bias(self, linear: nn.Linear, shortening: Shortening, side: int) -> Tensor | float:
@@ -387,45 +367,6 @@ class LinformerAttention(nn.Module):
             return bias
         sums = shortening.row_sums()  # (1 or B, P, T, R)
         return sums[:, min(side, sums.shape[1] - 1), ..., None] * bias
-
-    def _fold(self, memory: Memory) -> FoldedMemory:
-        """Multiply W_q into the keys and W_o into the values."""
-        key, value = self._for_all_heads(memory.key), self._for_all_heads(memory.value)
-        key = key * self.head_dim**-0.5
-        heads = key.shape[1]
-        w_q = self.q_proj.weight.unflatten(0, (heads, -1))  # (H, D, M)
-        w_o = self.out_proj.weight.t().unflatten(0, (heads, -1))  # (H, D, M)
-        score = _each_head(key, w_q).flatten(1, 2)  # (B, H*R, M)
-        output = _each_head(value, w_o).flatten(1, 2)  # (B, H*R, M)
-        offset = None
-        if self.q_proj.bias is not None:
-            bias = self.q_proj.bias.view(heads, -1, 1)
-            offset = (key @ bias).flatten(1)[:, None]  # (B, 1, H*R)
-        if memory.keep is not None:
-            # Where all rows are hidden the softmax is even, so what they hold has to be nothing.
-            rows = memory.keep[:, None].expand(-1, heads, -1).flatten(1)  # (B, H*R)
-            output = output.masked_fill(~rows[..., None], 0.0)
-            hidden = torch.zeros_like(rows, dtype=score.dtype)
-            hidden = hidden.masked_fill(~rows, torch.finfo(score.dtype).min / 2)[:, None]
-            offset = hidden if offset is None else offset + hidden
-        return FoldedMemory(score, offset, output)
-
-    def _folded_weights(self, x: Tensor, memory: FoldedMemory) -> Tensor:
-        if memory.offset is None:
-            scores = x @ memory.score.mT
-        else:
-            scores = torch.baddbmm(memory.offset, x, memory.score.mT)
-        rows = memory.score.shape[1] // self.num_heads
-        return scores.unflatten(2, (self.num_heads, rows)).softmax(-1)  # (B, N, H, R)
-
-    def _mix_folded(self, weights: Tensor, memory: FoldedMemory) -> Tensor:
-        if self.out_proj.bias is None:
-            return weights.flatten(2) @ memory.output
-        return torch.baddbmm(self.out_proj.bias, weights.flatten(2), memory.output)
-
-    def _drop_weights(self, weights: Tensor) -> Tensor:
-        drop = self.training and self.dropout_kind == "weights"
-        return dropout(weights, self.dropout, drop)
 
     def _shorten_order(self, context: Tensor) -> Shorten:
         if self.plan is not None:
@@ -453,26 +394,8 @@ class LinformerAttention(nn.Module):
         """(B, N, heads*D) -> (B, heads, N, D), a view."""
         return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
-    def _for_all_heads(self, x: Tensor) -> Tensor:
-        """(B, G or H, R, D) -> (B, H, R, D)"""
-        return (
-            x
-            if x.shape[1] == self.num_heads
-            else x.repeat_interleave(self.num_heads // x.shape[1], dim=1)
-        )
-
     def extra_repr(self) -> str:
         return (
             f"dim={self.dim}, num_heads={self.num_heads}, k={self.k}, projection={self.kind!r}, "
             f"sharing={self.sharing!r}"
         )
-
-
-def _each_head(rows: Tensor, weight: Tensor) -> Tensor:
-    """rows (B, H, R, C) times weight (H, C, M) -> (B, H, R, M).
-
-    The batch is folded into the rows: `@` would copy the weight for each sample.
-    """
-    batch, _, count, _ = rows.shape
-    folded = rows.transpose(0, 1).flatten(1, 2)  # (H, B*R, C)
-    return torch.bmm(folded, weight).unflatten(1, (batch, count)).transpose(0, 1)

@@ -29,23 +29,31 @@ def pays(x: Tensor) -> bool:
     return not (torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu")
 
 
+def row_blocks(x: Tensor, *, width: int) -> list[tuple[slice, slice]]:
+    """x (B, N, C) as blocks of samples and rows: many short samples, or a part of a long one."""
+    batch, length = x.shape[:2]
+    size = rows_in_block(width)
+    together = max(1, size // max(1, length))
+    return [
+        (slice(b, b + together), slice(i, i + size))
+        for b in range(0, batch, together)
+        for i in range(0, length, size)
+    ]
+
+
 def in_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Tensor:
     """fn(slice(None), *tensors) for tensors (B, N, C), by blocks of rows where that pays.
 
     fn takes the slice of the batch the rows come from, then some rows of each tensor.
     """
-    batch, length = tensors[0].shape[:2]
-    size = rows_in_block(width)
-    if not pays(tensors[0]) or batch * length <= size:
+    blocks = row_blocks(tensors[0], width=width) if pays(tensors[0]) else []
+    if len(blocks) <= 1:
         return fn(slice(None), *tensors)
-    together = max(1, size // length)  # whole samples in a block, when they are short
     result: Tensor | None = None
-    for b in range(0, batch, together):
-        samples = slice(b, b + together)
-        for i in range(0, length, size):
-            block = fn(samples, *(tensor[samples, i : i + size] for tensor in tensors))
-            if result is None:
-                result = block.new_empty(batch, length, block.shape[2])
-            result[samples, i : i + size] = block
+    for samples, rows in blocks:
+        block = fn(samples, *(tensor[samples, rows] for tensor in tensors))
+        if result is None:
+            result = block.new_empty(*tensors[0].shape[:2], block.shape[2])
+        result[samples, rows] = block
     assert result is not None
     return result

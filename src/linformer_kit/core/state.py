@@ -14,9 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention import FoldedMemory, Memory
 from .cached import CacheState
 from .causal import SlotState
+from .memory import FoldedMemory, Memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
