@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from linformer_kit import LinformerDecoder
 
 VOCABULARY = 256  # bytes
+NOT_RECORDED = ("train", "validate", "attention")  # of the arguments
 
 
 def read_bytes(paths: list[Path]) -> Tensor:
@@ -103,7 +104,7 @@ def train(arguments: argparse.Namespace, attention: str, texts: tuple[Tensor, Te
             record = {
                 "task": "byte language model",
                 "attention": attention,
-                **{k: v for k, v in vars(arguments).items() if k not in ("train", "validate")},
+                **{k: v for k, v in vars(arguments).items() if k not in NOT_RECORDED},
                 "step": step,
                 "parameters": sum(p.numel() for p in model.parameters()),
                 "validation_loss": torch.stack(losses).mean().item(),
