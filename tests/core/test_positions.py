@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from linformer_kit.core.positions import LearnedPositions, SinusoidalPositions
+from linformer_kit.core.positions import LearnedPositions, SinusoidalPositions, build_positions
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,18 @@ def test_learned_positions_are_added_and_end():
     assert_close(positions(x) - x, positions.weight[:4].expand(2, -1, -1))
     with pytest.raises(ValueError, match=r"max_length=5: got 6 positions"):
         positions(torch.randn(1, 6, 2))
+
+
+@pytest.mark.parametrize("kind", ["learned", "sinusoidal"])
+def test_rows_may_stand_anywhere(kind):
+    positions = build_positions(kind, 9, 4)
+    x = torch.randn(2, 3, 4)
+    place = torch.tensor([[2, 3, 4], [0, 0, 8]])
+    table = positions(torch.zeros(1, 9, 4))[0]
+    assert_close(positions(x, place), x + table[place])
+
+
+def test_a_position_behind_the_last_is_refused():
+    positions = LearnedPositions(max_length=5, dim=2)
+    with pytest.raises(ValueError, match=r"max_length=5: got 6 positions"):
+        positions(torch.randn(1, 1, 2), torch.tensor([[5]]))

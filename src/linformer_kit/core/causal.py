@@ -114,6 +114,10 @@ class CausalLinformerAttention(RotaryHeads):
 
     def reset_parameters(self) -> None:
         super().reset_parameters()
+        self.reset_slots()
+
+    def reset_slots(self) -> None:
+        """W_s as in a new layer: scores of variance one for rows of variance one."""
         if self.slot_proj is not None:
             nn.init.normal_(self.slot_proj.weight, std=self.dim**-0.5)
             if self.slot_proj.bias is not None:

@@ -16,7 +16,7 @@ from .blocks import in_row_blocks
 from .cost import EncoderShape
 from .dropout import dropout
 from .feedforward import Activation, FeedForward
-from .positions import LearnedPositions, Positions, SinusoidalPositions
+from .positions import LearnedPositions, Positions, build_positions
 from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
 
 if TYPE_CHECKING:
@@ -140,7 +140,6 @@ class LinformerEncoder(nn.Module):
         super().__init__()
         checks.positive("depth", depth)
         checks.one_of("norm", norm, get_args(Norm))
-        checks.one_of("positions", positions, get_args(Positions))
         checks.probability("dropout", dropout)
         k_of_layer = _k_of_each_layer(k, depth)
         for layer_k in k_of_layer:
@@ -193,32 +192,36 @@ class LinformerEncoder(nn.Module):
                 dim=dim,
                 keep_scale=keep_scale,
             )
-        self.positions = _build_positions(positions, max_length, dim)
+        self.positions = build_positions(positions, max_length, dim)
         self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """x (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""
         x = self._enter(x, mask)
         for layer in self.layers:
-            if self.gradient_checkpointing and self.training:
-                x = checkpoint(layer, x, mask, self.projection, use_reentrant=False)
-            else:
-                x = layer(x, mask, self.projection)
+            x = self._through(layer, x, mask)
         return self._leave(x, mask)
 
-    def trace(self, x: Tensor, *, mask: Tensor | None = None) -> EncoderTrace:
-        """As forward, keeping every layer's input and its attention weights (B, H, N, R)."""
+    def trace(
+        self, x: Tensor, *, mask: Tensor | None = None, attentions: bool = True
+    ) -> EncoderTrace:
+        """As forward, keeping every layer's input and its attention weights (B, H, N, R).
+
+        `attentions=False` leaves the weights out, which cost as much as they are large.
+        """
         x = self._enter(x, mask)
-        hidden_states, attentions = [], []
+        hidden_states, weights = [], []
         for layer in self.layers:
             assert isinstance(layer, EncoderLayer)
             hidden_states.append(x)
-            source = layer.attention_input(x)
-            weights = layer.attention.weights(source, mask=mask, projection=self.projection)
-            attentions.append(weights)
-            x = layer(x, mask, self.projection)
+            if attentions:
+                source = layer.attention_input(x)
+                weights.append(
+                    layer.attention.weights(source, mask=mask, projection=self.projection)
+                )
+            x = self._through(layer, x, mask)
         output = self._leave(x, mask)
-        return EncoderTrace(output, (*hidden_states, output), tuple(attentions))
+        return EncoderTrace(output, (*hidden_states, output), tuple(weights))
 
     def shape(self, *, batch: int, length: int) -> EncoderShape:
         """The sizes of one call, for `cost.py`."""
@@ -235,6 +238,11 @@ class LinformerEncoder(nn.Module):
             pre_norm=first.norm == "pre",
             learned_positions=isinstance(self.positions, LearnedPositions),
         )
+
+    def _through(self, layer: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
+        if self.gradient_checkpointing and self.training:
+            return checkpoint(layer, x, mask, self.projection, use_reentrant=False)
+        return layer(x, mask, self.projection)
 
     def _enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Check the input, take out what stands in the padding, add positions."""
@@ -268,13 +276,3 @@ def _check_shared_k(projection: str, sharing: str, k_of_layer: list[int | None])
             f"one conv filter has one width, so layerwise sharing needs one k: got {k_of_layer}. "
             "Use sharing='kv', or the same k in every layer."
         )
-
-
-def _build_positions(positions: Positions, max_length: int | None, dim: int) -> nn.Module | None:
-    if positions == "none":
-        return None
-    if positions == "sinusoidal":
-        return SinusoidalPositions(dim=dim)
-    if max_length is None:
-        raise ValueError("learned positions need max_length: got None. Give it, or 'sinusoidal'.")
-    return LearnedPositions(max_length=max_length, dim=dim)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import checks
 from .rotary import angles
 
 Positions = Literal["none", "learned", "sinusoidal"]
@@ -24,16 +25,24 @@ class LearnedPositions(nn.Module):
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=0.02)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, M) -> (B, N, M)"""
+    def forward(self, x: Tensor, position: Tensor | None = None) -> Tensor:
+        """x (B, N, M) -> (B, N, M). `position` (B or 1, N): where rows stand, else 0 ... N-1."""
         length, max_length = x.shape[1], self.weight.shape[0]
+        if position is not None:
+            if not torch.compiler.is_compiling() and position.device.type == "cpu":
+                length = int(position.max()) + 1
+            self._check_reach(length, max_length)
+            return x + F.embedding(position, self.weight)
+        self._check_reach(length, max_length)
+        return x + self.weight[:length]
+
+    def _check_reach(self, length: int, max_length: int) -> None:
         if length > max_length:
             raise ValueError(
                 f"learned positions reach to max_length={max_length}: got {length} positions. "
                 "Truncate the input, call linformer_kit.resize_max_length(model, "
                 f"{length}), or use positions='sinusoidal', which have no end."
             )
-        return x + self.weight[:length]
 
     def resize(self, max_length: int) -> None:
         """Interpolate the vectors to a new number of positions."""
@@ -55,7 +64,23 @@ class SinusoidalPositions(nn.Module):
             )
         self.dim = dim
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, N, M) -> (B, N, M)"""
-        angle = angles(torch.arange(x.shape[1], device=x.device), self.dim // 2)  # (N, M/2)
+    def forward(self, x: Tensor, position: Tensor | None = None) -> Tensor:
+        """x (B, N, M) -> (B, N, M). `position` (B or 1, N): where rows stand, else 0 ... N-1."""
+        if position is None:
+            position = torch.arange(x.shape[1], device=x.device)
+        angle = angles(position, self.dim // 2)  # (N, M/2) or (B or 1, N, M/2)
         return x + torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype)
+
+
+def build_positions(
+    positions: Positions, max_length: int | None, dim: int
+) -> LearnedPositions | SinusoidalPositions | None:
+    """The module for one kind; None for `none`."""
+    checks.one_of("positions", positions, get_args(Positions))
+    if positions == "none":
+        return None
+    if positions == "sinusoidal":
+        return SinusoidalPositions(dim=dim)
+    if max_length is None:
+        raise ValueError("learned positions need max_length: got None. Give it, or 'sinusoidal'.")
+    return LearnedPositions(max_length=max_length, dim=dim)
