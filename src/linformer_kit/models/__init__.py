@@ -1,0 +1,54 @@
+"""Linformers as Hugging Face models. Importing this registers them with the auto classes."""
+
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForMultipleChoice,
+    AutoModelForQuestionAnswering,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+)
+
+from .cache import LinformerCache
+from .causal_lm import LinformerForCausalLM
+from .config import LinformerConfig
+from .decoder import LinformerDecoderModel
+from .encoder import LinformerModel
+from .heads import (
+    LinformerForMultipleChoice,
+    LinformerForQuestionAnswering,
+    LinformerForSequenceClassification,
+    LinformerForTokenClassification,
+)
+from .masked_lm import LinformerForMaskedLM
+from .seq2seq import LinformerForConditionalGeneration
+
+AutoConfig.register(LinformerConfig.model_type, LinformerConfig, exist_ok=True)
+for _auto, _model in (
+    (AutoModel, LinformerModel),
+    (AutoModelForMaskedLM, LinformerForMaskedLM),
+    (AutoModelForSequenceClassification, LinformerForSequenceClassification),
+    (AutoModelForTokenClassification, LinformerForTokenClassification),
+    (AutoModelForQuestionAnswering, LinformerForQuestionAnswering),
+    (AutoModelForMultipleChoice, LinformerForMultipleChoice),
+    (AutoModelForCausalLM, LinformerForCausalLM),
+    (AutoModelForSeq2SeqLM, LinformerForConditionalGeneration),
+):
+    _auto.register(LinformerConfig, _model, exist_ok=True)
+
+__all__ = [
+    "LinformerCache",
+    "LinformerConfig",
+    "LinformerDecoderModel",
+    "LinformerForCausalLM",
+    "LinformerForConditionalGeneration",
+    "LinformerForMaskedLM",
+    "LinformerForMultipleChoice",
+    "LinformerForQuestionAnswering",
+    "LinformerForSequenceClassification",
+    "LinformerForTokenClassification",
+    "LinformerModel",
+]

@@ -1,0 +1,85 @@
+"""What a model reads, as rows: tokens or features, where they stand, and of which type they are.
+
+Legend: B batch, N positions, M model size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import Tensor, nn
+
+from ..core.positions import build_positions
+
+if TYPE_CHECKING:
+    from .config import LinformerConfig
+
+
+class LinformerEmbeddings(nn.Module):
+    """(B, N) tokens or (B, N, feature_size) features -> (B, N, M). Dropout is the encoder's part.
+
+    There is no row of zeros for padding: the mask keeps padding out wherever it is read.
+    """
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__()
+        size = config.hidden_size
+        self.feature_size = config.feature_size
+        if config.feature_size is None:
+            self.embed_tokens = nn.Embedding(config.vocab_size, size)
+        else:
+            self.feature_projection = nn.Linear(config.feature_size, size)
+        self.positions = build_positions(config.positions, config.max_position_embeddings, size)
+        self.token_types = (
+            nn.Embedding(config.type_vocab_size, size) if config.type_vocab_size else None
+        )
+        self.norm = (
+            nn.LayerNorm(size, eps=config.layer_norm_eps) if config.norms_embeddings else None
+        )
+
+    def forward(
+        self,
+        input_ids: Tensor | None,
+        inputs_embeds: Tensor | None,
+        *,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """One of tokens (B, N) and vectors (B, N, M or feature_size)."""
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "both" if input_ids is not None else "neither"
+            raise ValueError(f"pass one of input_ids and inputs_embeds: got {given}.")
+        x = self._rows(input_ids, inputs_embeds)
+        if self.token_types is not None:
+            if token_type_ids is None:
+                x = x + self.token_types.weight[0]
+            else:
+                x = x + self.token_types(token_type_ids)
+        elif token_type_ids is not None:
+            raise ValueError(
+                "this model has no token types (type_vocab_size=0): got token_type_ids. Leave them "
+                'out: tokenizer.model_input_names = ["input_ids", "attention_mask"].'
+            )
+        if self.positions is not None:
+            x = self.positions(x, position_ids)
+        elif position_ids is not None:
+            raise ValueError(
+                "this model adds no positions (position_embedding_type='none'): got position_ids. "
+                "Leave them out."
+            )
+        return x if self.norm is None else self.norm(x)
+
+    def _rows(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
+        if self.feature_size is None:
+            return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        if inputs_embeds is None:
+            raise ValueError(
+                f"this model reads vectors of feature_size={self.feature_size}: got input_ids. "
+                "Pass inputs_embeds."
+            )
+        if inputs_embeds.shape[-1] != self.feature_size:
+            raise ValueError(
+                f"inputs_embeds must have shape (batch, length, feature_size={self.feature_size}): "
+                f"got {tuple(inputs_embeds.shape)}."
+            )
+        return self.feature_projection(inputs_embeds)

@@ -1,0 +1,76 @@
+"""LinformerModel: embeddings and the core's encoder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils.generic import can_return_tuple
+
+from ..core.encoder import LinformerEncoder
+from .base import LinformerPreTrainedModel, real_positions
+from .embeddings import LinformerEmbeddings
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from .config import LinformerConfig
+
+
+class LinformerModel(LinformerPreTrainedModel):
+    """An encoder without a head: tokens, or vectors, to rows that have read all of the input.
+
+    attention_mask (B, N) is 1 at real positions; what stands elsewhere changes nothing, and the
+    output is zero there. `position_ids` say which position is added to a row; E belongs to the
+    places of the rows themselves.
+    """
+
+    def __init__(self, config: LinformerConfig) -> None:
+        super().__init__(config)
+        if config.is_decoder or config.is_encoder_decoder:
+            kind, use = (
+                ("a causal model", "LinformerForCausalLM or AutoModelForCausalLM")
+                if config.is_decoder
+                else ("an encoder with a decoder", "LinformerForConditionalGeneration")
+            )
+            raise ValueError(
+                f"{type(self).__name__} is an encoder, and this is the configuration of {kind}: "
+                f"got is_decoder={config.is_decoder}, "
+                f"is_encoder_decoder={config.is_encoder_decoder}. Use {use}."
+            )
+        if config.feature_size is not None:
+            self.main_input_name = "inputs_embeds"
+        self.embeddings = LinformerEmbeddings(config)
+        self.encoder = LinformerEncoder(**config.encoder_arguments())
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+    ) -> BaseModelOutput:
+        x = self.embeddings(
+            input_ids, inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
+        )
+        mask = real_positions(attention_mask, batch=x.shape[0], length=x.shape[1])
+        attentions = asked(output_attentions, self.config.output_attentions)
+        hidden_states = asked(output_hidden_states, self.config.output_hidden_states)
+        if not attentions and not hidden_states:
+            return BaseModelOutput(last_hidden_state=self.encoder(x, mask=mask))
+        trace = self.encoder.trace(x, mask=mask, attentions=attentions)
+        return BaseModelOutput(
+            last_hidden_state=trace.output,
+            hidden_states=trace.hidden_states if hidden_states else None,
+            attentions=trace.attentions if attentions else None,
+        )
+
+
+def asked(argument: bool | None, usual: bool | None) -> bool:
+    """What a call says, or else the configuration."""
+    return bool(usual if argument is None else argument)
