@@ -351,3 +351,79 @@ def test_every_combination_of_norm_and_activation_trains_with_dropout():
         decoder = decoder_of(norm=norm, activation=activation, dropout=0.1).train()
         decoder(rows_of(2, 21).float()).sum().backward()
         assert all(torch.isfinite(p.grad).all() for p in decoder.parameters())
+
+
+def oracle_weights(attention, rows):
+    """(H, N, K + 2W) of one text, or (H, N, N), by loops over tokens."""
+    length = rows.shape[1]
+    place = torch.arange(length)[None]
+    query, key, plain_key, _ = attention.rotated_heads(rows, place)
+    group = attention.num_heads // attention.num_kv_heads
+    full = not hasattr(attention, "window")
+    columns = length if full else attention.k + 2 * attention.window
+    weights = torch.zeros(attention.num_heads, length, columns, dtype=rows.dtype)
+    for t, head in itertools.product(range(length), range(attention.num_heads)):
+        seen = {i: key[0, i, head // group] for i in range(t + 1)}
+        if not full:
+            window, chunk = attention.window, t // attention.window
+            first = max(chunk - 1, 0) * window
+            begin = attention.k + window - chunk * window  # the column of position 0
+            older = {}
+            if chunk >= 2:
+                weight = attention._slot_weights(rows)[0, : (chunk - 1) * window]  # (n, K)
+                share = weight / weight.sum(0)
+                mean = share.T @ plain_key[0, : (chunk - 1) * window, head // group]
+                mean[:, : attention.rotary_dim] = 0.0
+                older = dict(enumerate(mean))
+            seen = older | {begin + i: k for i, k in seen.items() if i >= first}
+        scores = torch.stack([query[0, t, head] @ k for k in seen.values()])
+        weights[head, t, list(seen)] = (scores * attention.head_dim**-0.5).softmax(0)
+    return weights
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_trace_is_the_forward_pass_with_the_weights_that_led_to_it(options):
+    decoder = decoder_of(**options).double().eval()
+    x, context = rows_of(2, 19), context_for(options, 2)
+    trace = decoder.trace(x, **context)
+    assert_close(trace.output, decoder(x, **context))
+    for layer, rows, weights in zip(
+        decoder.layers, trace.hidden_states, trace.attentions, strict=False
+    ):
+        expected = oracle_weights(layer.attention, layer._source(rows[1:]))
+        assert_close(weights[1], expected)
+    assert len(trace.hidden_states) == 3
+    assert len(trace.cross_attentions) == (2 if context else 0)
+    for weights in trace.cross_attentions:
+        assert_close(weights.sum(-1), torch.ones_like(weights.sum(-1)))
+    bare = decoder.trace(x, **context, attentions=False)
+    assert_close(bare.hidden_states, trace.hidden_states)
+    assert bare.attentions == bare.cross_attentions == ()
+
+
+@pytest.mark.parametrize("attention", ["slots", "full"])
+def test_the_trace_of_a_padded_text_is_that_of_the_text_alone(attention):
+    decoder = decoder_of(attention=attention).double().eval()
+    mask = torch.ones(2, 15, dtype=torch.bool)
+    mask[1, :4] = mask[1, 9] = False
+    x = rows_of(2, 15)
+    trace, alone = decoder.trace(x, mask=mask), decoder.trace(x[1:, mask[1]])
+    for padded, bare in zip(trace.hidden_states, alone.hidden_states, strict=True):
+        assert_close(padded[1, mask[1]], bare[0])
+        assert padded[1, ~mask[1]].count_nonzero() == 0
+    for padded, bare in zip(trace.attentions, alone.attentions, strict=True):
+        rows = padded[1][:, mask[1]]
+        assert_close(rows[:, :, mask[1]] if attention == "full" else rows, bare[0])
+        assert padded[1][:, ~mask[1]].count_nonzero() == 0
+
+
+def test_a_trace_continues_a_state_without_weights():
+    decoder = decoder_of().double().eval()
+    x = rows_of(2, 15)
+    whole = decoder.trace(x)
+    _, state = decoder(x[:, :6], state=decoder.init_state(2))
+    trace = decoder.trace(x[:, 6:], state=state, attentions=False)
+    assert_close(trace.hidden_states, tuple(rows[:, 6:] for rows in whole.hidden_states))
+    assert trace.state.position.tolist() == [15, 15]
+    with pytest.raises(ValueError, match="attentions=False"):
+        decoder.trace(x, state=state)

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .heads import RotaryHeads
+from .weights import attention_weights
 
 if TYPE_CHECKING:
     from .cost import CausalShape
@@ -61,6 +62,12 @@ class CausalFullAttention(RotaryHeads):
         query, key, _, value = self.rotated_heads(x, position)
         mixed = self.attend(query, key, value, causal=True)
         return self.out_proj(mixed.flatten(2))
+
+    def weights(self, x: Tensor) -> Tensor:
+        """The attention weights (B, H, N, N) of a whole text x (B, N, M)."""
+        place = torch.arange(x.shape[1], device=x.device)
+        query, key, _, _ = self.rotated_heads(x, place[None])
+        return attention_weights(query, key, place[:, None] >= place)
 
     def init_state(
         self, batch_size: int, *, device: torch.device, dtype: torch.dtype

@@ -35,6 +35,7 @@ from . import checks
 from .blocks import pays, rows_in_block
 from .heads import RotaryHeads
 from .shortening import at_least_float32
+from .weights import attention_weights
 
 if TYPE_CHECKING:
     from .cost import CausalShape
@@ -138,6 +139,35 @@ class CausalLinformerAttention(RotaryHeads):
                 result = rows.new_empty(batch, length, rows.shape[2])
             result[:, start:end] = rows
         return result
+
+    def weights(self, x: Tensor) -> Tensor:
+        """The attention weights (B, H, N, K + 2W) of a whole text x (B, N, M).
+
+        Of each token: to the slots, to the chunk before its own, and to its own.
+        """
+        length = x.shape[1]
+        window, chunks = self.window, -(-length // self.window)
+        position = torch.arange(length, device=x.device)[None]
+        query, key, plain_key, value, weight = (
+            _in_chunks(rows, chunks, window)
+            for rows in (*self.rotated_heads(x, position), self._slot_weights(x))
+        )
+        sums = self._chunk_sums(weight, plain_key, value).cumsum(1)  # (B, C, K, F)
+        slot_key, _ = self._slots(_later(sums, 2), dtype=x.dtype)
+        chunk = torch.arange(chunks, device=x.device)[:, None, None]
+        row = torch.arange(window, device=x.device)
+        own = (row[:, None] >= row).expand(chunks, -1, -1)
+        mask = torch.cat(
+            (
+                (chunk >= 2).expand(-1, window, self.k),
+                (chunk >= 1).expand(-1, window, window),
+                own,
+            ),
+            dim=2,
+        )[:, None]  # (C, 1, W, K + 2W)
+        keys = torch.cat((slot_key, _later(key, 1), key), dim=2)  # (B, C, K + 2W, G, D)
+        weights = attention_weights(query, keys, mask)  # (B, C, H, W, K + 2W)
+        return weights.transpose(1, 2).flatten(2, 3)[:, :, :length]
 
     def _segment_length(self, x: Tensor) -> int:
         """Few chunks at a time where nothing is kept for a backward pass, as in `blocks.py`."""
@@ -363,6 +393,11 @@ def _in_chunks(rows: Tensor, chunks: int, window: int) -> Tensor:
     if missing:
         rows = F.pad(rows, (0, 0) * (rows.dim() - 2) + (0, missing))
     return rows.unflatten(1, (chunks, window))
+
+
+def _later(rows: Tensor, chunks: int) -> Tensor:
+    """(B, C, ...) moved by some chunks, zeros before it."""
+    return torch.cat((torch.zeros_like(rows[:, :chunks]), rows), dim=1)[:, : rows.shape[1]]
 
 
 def _take(rows: Tensor, index: Tensor, keep: Tensor | None = None) -> Tensor:

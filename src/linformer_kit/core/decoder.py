@@ -5,7 +5,7 @@ Legend: B batch, N tokens, S context positions, M model size.
 
 from __future__ import annotations
 
-from typing import Literal, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, overload
 
 import torch
 from torch import Tensor, nn
@@ -13,93 +13,31 @@ from torch.utils.checkpoint import checkpoint
 
 from . import checks
 from .attention import LinformerAttention
-from .blocks import in_row_blocks
 from .cached import CausalFullAttention
 from .causal import CausalLinformerAttention, SlotState
+from .decoder_layer import DecoderLayer, SelfAttention
 from .dropout import dropout
 from .encoder import Norm
 from .feedforward import Activation, FeedForward
 from .heads import HeadOptions
 from .packing import Packing, packing_of
 from .projection import Projection, ProjectionKind, Sharing, build_projection
-from .state import ContextMemory, DecoderState, LayerState
+from .state import ContextMemory, DecoderState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 CausalKind = Literal["slots", "full"]
-SelfAttention = CausalLinformerAttention | CausalFullAttention
 
 
-class DecoderLayer(nn.Module):
-    """Causal attention, attention to the context if there is one, feed-forward.
+class DecoderTrace(NamedTuple):
+    """A decoder's output with all that led to it."""
 
-    Each has its norm and its residual: before it (pre) or after the sum (post).
-    """
-
-    def __init__(
-        self,
-        attention: SelfAttention,
-        feed_forward: FeedForward,
-        *,
-        cross_attention: LinformerAttention | None,
-        norm: Norm,
-        norm_eps: float,
-        dropout: float,
-    ) -> None:
-        super().__init__()
-        self.attention = attention
-        self.cross_attention = cross_attention
-        self.feed_forward = feed_forward
-        self.norm: Norm = norm
-        self.dropout = dropout
-        self.attention_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
-        self.cross_attention_norm = (
-            None if cross_attention is None else nn.LayerNorm(attention.dim, eps=norm_eps)
-        )
-        self.feed_forward_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
-
-    def forward(self, x: Tensor, memory: ContextMemory | None) -> Tensor:
-        """x (B, N, M), a whole text."""
-        return self._rest(x, self.attention(self._source(x)), memory)
-
-    def extend(
-        self,
-        x: Tensor,
-        length: Tensor,
-        state: LayerState,
-        position: Tensor,
-        memory: ContextMemory | None,
-    ) -> tuple[Tensor, LayerState]:
-        source = self._source(x)
-        # The state is one that this attention made.
-        attended, state = self.attention.extend(source, length, state, position)  # type: ignore[arg-type]
-        return self._rest(x, attended, memory), state
-
-    def step(
-        self, x: Tensor, state: LayerState, position: Tensor, memory: ContextMemory | None
-    ) -> tuple[Tensor, LayerState]:
-        attended, state = self.attention.step(self._source(x), state, position)  # type: ignore[arg-type]
-        return self._rest(x, attended, memory), state
-
-    def _source(self, x: Tensor) -> Tensor:
-        return self.attention_norm(x) if self.norm == "pre" else x
-
-    def _rest(self, x: Tensor, attended: Tensor, memory: ContextMemory | None) -> Tensor:
-        """Everything after the causal attention, which treats each row on its own."""
-
-        def rest(samples: slice, rows: Tensor, attended_rows: Tensor) -> Tensor:
-            rows = self._added(rows, attended_rows, self.attention_norm)
-            cross, cross_norm = self.cross_attention, self.cross_attention_norm
-            if cross is not None and cross_norm is not None and memory is not None:
-                source = cross_norm(rows) if self.norm == "pre" else rows
-                seen = cross.attend(source, memory.samples(samples))
-                rows = self._added(rows, seen, cross_norm)
-            source = self.feed_forward_norm(rows) if self.norm == "pre" else rows
-            return self._added(rows, self.feed_forward(source), self.feed_forward_norm)
-
-        return in_row_blocks(rest, x, attended, width=self.attention.dim)
-
-    def _added(self, x: Tensor, branch: Tensor, norm: nn.LayerNorm) -> Tensor:
-        x = x + dropout(branch, self.dropout, self.training)
-        return x if self.norm == "pre" else norm(x)
+    output: Tensor  # (B, N, M)
+    hidden_states: tuple[Tensor, ...]  # the input of each layer, then the output: (B, N, M) each
+    attentions: tuple[Tensor, ...]  # (B, H, N, K + 2W) for each layer, (B, H, N, N) of `full`
+    cross_attentions: tuple[Tensor, ...]  # (B, H, N, R) for each layer; none without a context
+    state: DecoderState | None  # the one afterwards, if one was given
 
 
 class LinformerDecoder(nn.Module):
@@ -268,10 +206,7 @@ class LinformerDecoder(nn.Module):
         memories = self._memories(context, context_mask, batch=x.shape[0], queries=x.shape[1])
         x = dropout(x, self.dropout, self.training)
         for layer, memory in zip(self.layers, memories, strict=True):
-            if self.gradient_checkpointing and self.training:
-                x = checkpoint(layer, x, memory, use_reentrant=False)
-            else:
-                x = layer(x, memory)
+            x = self._through(layer, x, memory)
         return self._leave(x, packing, broken)
 
     def init_state(
@@ -311,8 +246,77 @@ class LinformerDecoder(nn.Module):
         after = DecoderState(state.position + 1, tuple(states), state.memories)
         return self._leave(x, None, None), after
 
+    def trace(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        state: DecoderState | None = None,
+        attentions: bool = True,
+    ) -> DecoderTrace:
+        """As forward, keeping every layer's input and its attention weights.
+
+        Weights to a window are, of each token, to the slots, to the chunk before its own and to
+        its own; chunks are counted in tokens, without padding. They are known of a whole text
+        alone: with a state pass attentions=False.
+        """
+        checks.sequence("x", x, self.dim)
+        if state is not None and attentions:
+            raise ValueError(
+                "attention weights are kept of a whole text, not of one that continues a state. "
+                "Pass attentions=False, or the whole text without a state."
+            )
+        packing = None
+        if mask is not None:
+            checks.padding_mask("mask", mask, x)
+            packing = packing_of(mask)
+            x = packing.pack(x)
+        x, broken = _without_broken(x)
+        hidden: list[Tensor] = []
+        if state is not None:
+            output, state = self._extended(x, packing, broken, state, hidden)
+            return DecoderTrace(output, (*hidden, output), (), (), state)
+        memories = self._memories(context, context_mask, batch=x.shape[0], queries=x.shape[1])
+
+        def in_context(cross: LinformerAttention, rows: Tensor) -> Tensor:
+            return cross.weights(
+                rows,
+                context=context,
+                context_mask=context_mask,
+                projection=self.context_projection,
+            )
+
+        x = dropout(x, self.dropout, self.training)
+        weights: list[Tensor] = []
+        crossing: list[Tensor] = []
+        for layer, memory in zip(self._each_layer(), memories, strict=True):
+            hidden.append(_unpacked(x, packing))
+            if not attentions:
+                x = self._through(layer, x, memory)
+                continue
+            x, seen, crossed = self._through(layer.trace, x, memory, in_context)
+            of_tokens = isinstance(layer.attention, CausalFullAttention)
+            weights.append(_unpacked_weights(seen, packing, columns=of_tokens))
+            if crossed is not None:
+                crossing.append(_unpacked_weights(crossed, packing, columns=False))
+        output = self._leave(x, packing, broken)
+        return DecoderTrace(output, (*hidden, output), tuple(weights), tuple(crossing), None)
+
+    def _through(self, part: Callable[..., Any], *arguments: Any) -> Any:
+        """part(*arguments), or as much as a checkpoint keeps of it."""
+        if self.gradient_checkpointing and self.training:
+            return checkpoint(part, *arguments, use_reentrant=False)
+        return part(*arguments)
+
     def _extended(
-        self, x: Tensor, packing: Packing | None, broken: Tensor | None, state: DecoderState
+        self,
+        x: Tensor,
+        packing: Packing | None,
+        broken: Tensor | None,
+        state: DecoderState,
+        hidden: list[Tensor] | None = None,
     ) -> tuple[Tensor, DecoderState]:
         self._check_state(x, state)
         length = torch.full_like(state.position, x.shape[1]) if packing is None else packing.length
@@ -320,12 +324,9 @@ class LinformerDecoder(nn.Module):
         states = []
         memories = self._memories_of(state)
         for layer, past, memory in zip(self._each_layer(), state.layers, memories, strict=True):
-            if self.gradient_checkpointing and self.training:
-                x, new = checkpoint(
-                    layer.extend, x, length, past, state.position, memory, use_reentrant=False
-                )
-            else:
-                x, new = layer.extend(x, length, past, state.position, memory)
+            if hidden is not None:
+                hidden.append(_unpacked(x, packing))
+            x, new = self._through(layer.extend, x, length, past, state.position, memory)
             states.append(new)
         after = DecoderState(state.position + length, tuple(states), state.memories)
         if broken is not None:
@@ -385,10 +386,24 @@ class LinformerDecoder(nn.Module):
             x = self.final_norm(x)
         if broken is not None:
             x = x.masked_fill(broken[..., None], float("nan"))
-        return x if packing is None else packing.unpack(x)
+        return _unpacked(x, packing)
 
     def _each_layer(self) -> list[DecoderLayer]:
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+
+def _unpacked(x: Tensor, packing: Packing | None) -> Tensor:
+    return x if packing is None else packing.unpack(x)
+
+
+def _unpacked_weights(weights: Tensor, packing: Packing | None, *, columns: bool) -> Tensor:
+    """(B, H, N, R) at the places of the tokens; `columns` are tokens too, or not."""
+    if packing is None:
+        return weights
+    for axis in (2, 3) if columns else (2,):
+        rows = weights.movedim(axis, 1)  # (B, N, ...)
+        weights = packing.unpack(rows.flatten(2)).view(rows.shape).movedim(1, axis)
+    return weights
 
 
 def _without_broken(x: Tensor) -> tuple[Tensor, Tensor | None]:
