@@ -78,3 +78,8 @@ def real_positions(attention_mask: Tensor | None, *, batch: int, length: int) ->
     if mask.device.type == "cpu" and not torch.compiler.is_compiling() and bool(mask.all()):
         return None
     return mask
+
+
+def asked(argument: bool | None, usual: bool | None) -> bool:
+    """What a call says, or else the configuration."""
+    return bool(usual if argument is None else argument)

@@ -9,13 +9,14 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.utils.generic import can_return_tuple
 
 from ..core.decoder import LinformerDecoder
-from .base import LinformerPreTrainedModel, real_positions
+from .base import LinformerPreTrainedModel, asked, real_positions
 from .cache import LinformerCache
 from .embeddings import LinformerEmbeddings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from ..core.decoder import DecoderTrace
     from .config import LinformerConfig
 
 
@@ -64,19 +65,46 @@ class LinformerDecoderModel(LinformerPreTrainedModel):
             context_mask = real_positions(
                 encoder_attention_mask, batch=batch, length=encoder_hidden_states.shape[1]
             )
-        if cache is None:
-            y = self.decoder(x, mask=mask, context=encoder_hidden_states, context_mask=context_mask)
+        context = {"context": encoder_hidden_states, "context_mask": context_mask}
+        looks_inside = {
+            "attentions": asked(output_attentions, self.config.output_attentions),
+            "hidden_states": asked(output_hidden_states, self.config.output_hidden_states),
+        }
+        if cache is not None:
+            return self._continued(x, mask, context, cache, **looks_inside)
+        if not any(looks_inside.values()):
+            y = self.decoder(x, mask=mask, **context)
             return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=y)
+        trace = self.decoder.trace(x, mask=mask, **context, attentions=looks_inside["attentions"])
+        return _traced(trace, None, **looks_inside)
+
+    def _continued(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        context: dict[str, Tensor | None],
+        cache: LinformerCache,
+        *,
+        attentions: bool,
+        hidden_states: bool,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        if attentions:
+            raise ValueError(
+                "attention weights are known of a whole text, not of one that continues a cache: "
+                "got output_attentions=True. Pass use_cache=False too."
+            )
         state = cache.state
         if state is None:  # the context is shortened here, once for all that follows
-            state = self.decoder.init_state(
-                batch, context=encoder_hidden_states, context_mask=context_mask
-            )
-        if length == 1 and mask is None:
+            state = self.decoder.init_state(x.shape[0], **context)
+        if hidden_states:
+            trace = self.decoder.trace(x, mask=mask, state=state, attentions=False)
+            cache.advance(trace.state, x.shape[1])
+            return _traced(trace, cache, attentions=False, hidden_states=True)
+        if x.shape[1] == 1 and mask is None:
             y, state = self.decoder.step(x, state)
         else:
             y, state = self.decoder(x, mask=mask, state=state)
-        cache.advance(state, length)
+        cache.advance(state, x.shape[1])
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=y, past_key_values=cache)
 
     def _positions(
@@ -96,6 +124,18 @@ class LinformerDecoderModel(LinformerPreTrainedModel):
         else:
             place = (mask.cumsum(1) - 1).clamp_min(0)
         return place if past is None else place + past
+
+
+def _traced(
+    trace: DecoderTrace, cache: LinformerCache | None, *, attentions: bool, hidden_states: bool
+) -> BaseModelOutputWithPastAndCrossAttentions:
+    return BaseModelOutputWithPastAndCrossAttentions(
+        last_hidden_state=trace.output,
+        past_key_values=cache,
+        hidden_states=trace.hidden_states if hidden_states else None,
+        attentions=trace.attentions if attentions else None,
+        cross_attentions=trace.cross_attentions or None,
+    )
 
 
 def _checked(cache: object) -> LinformerCache | None:

@@ -8,7 +8,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.utils.generic import can_return_tuple
 
 from ..core.encoder import LinformerEncoder
-from .base import LinformerPreTrainedModel, real_positions
+from .base import LinformerPreTrainedModel, asked, real_positions
 from .embeddings import LinformerEmbeddings
 
 if TYPE_CHECKING:
@@ -69,8 +69,3 @@ class LinformerModel(LinformerPreTrainedModel):
             hidden_states=trace.hidden_states if hidden_states else None,
             attentions=trace.attentions if attentions else None,
         )
-
-
-def asked(argument: bool | None, usual: bool | None) -> bool:
-    """What a call says, or else the configuration."""
-    return bool(usual if argument is None else argument)
