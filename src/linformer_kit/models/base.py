@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers import initialization as init
 
@@ -15,6 +16,8 @@ from ..core.resize import resize_max_length
 from .config import LinformerConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor, nn
 
 
@@ -36,10 +39,34 @@ class LinformerPreTrainedModel(PreTrainedModel):
                 reset()
         elif isinstance(module, LearnedPositions):
             init.normal_(module.weight, std=self.config.initializer_range)
-        elif isinstance(module, CausalLinformerAttention):
-            module.reset_slots()
         else:
             super()._init_weights(module)
+
+    @torch.no_grad()
+    def initialize_weights(self) -> None:
+        super().initialize_weights()
+        # transformers passes over modules without weights of their own, so not in _init_weights
+        with init.guard_torch_init_functions():  # what was loaded stays
+            for module in self.modules():
+                if isinstance(module, CausalLinformerAttention):
+                    module.reset_slots()
+
+    def _set_gradient_checkpointing(
+        self,
+        enable: bool = True,
+        gradient_checkpointing_func: Callable[..., Any] = checkpoint,
+        every_n_layers: int = 1,
+    ) -> None:
+        """The core checkpoints each layer, in the one form that is right for all it passes on."""
+        options = getattr(gradient_checkpointing_func, "keywords", {})
+        own = getattr(gradient_checkpointing_func, "func", checkpoint) is not checkpoint
+        if own or options.get("use_reentrant") or every_n_layers != 1:
+            raise ValueError(
+                "a Linformer checkpoints every layer, with use_reentrant=False: got "
+                f"gradient_checkpointing_kwargs={options}, every_n_layers={every_n_layers}, "
+                f"offload={own}. Call gradient_checkpointing_enable() without these."
+            )
+        super()._set_gradient_checkpointing(enable)
 
     def resize_position_embeddings(self, new_num_position_embeddings: int) -> None:
         """Give the model a new max_position_embeddings: E and learned positions are interpolated.

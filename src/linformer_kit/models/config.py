@@ -5,9 +5,7 @@ is made: their types by `strict`, everything else by building the core's modules
 that what the core refuses, the config refuses.
 """
 
-from __future__ import annotations
-
-import dataclasses
+import dataclasses  # no postponed annotations here: `strict` reads them to check types
 import difflib
 import re
 from typing import Any, ClassVar, get_args
@@ -160,7 +158,7 @@ class LinformerConfig(PreTrainedConfig):
         self._check()
 
     @classmethod
-    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> LinformerConfig:
+    def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "LinformerConfig":
         """A config as `to_dict` or a config.json has it: whole.
 
         A key that is missing would silently take a default, so it is refused.
@@ -174,6 +172,14 @@ class LinformerConfig(PreTrainedConfig):
                 "know, which takes defaults for the others."
             )
         return super().from_dict(config_dict, **kwargs)
+
+    def get_text_config(
+        self, decoder: bool | None = None, encoder: bool | None = None
+    ) -> "LinformerConfig":
+        """The configuration of one end of the model, for transformers' own use."""
+        if self.is_encoder_decoder and decoder and not encoder:
+            return self.of_decoder()
+        return self
 
     def encoder_arguments(self) -> dict[str, Any]:
         """The arguments of the core's encoder. Positions are the embeddings' part."""
@@ -218,11 +224,11 @@ class LinformerConfig(PreTrainedConfig):
             **self._layer_arguments(),
         }
 
-    def of_encoder(self) -> LinformerConfig:
+    def of_encoder(self) -> "LinformerConfig":
         """The configuration of the encoder in a model that has a decoder too."""
         return self._changed(is_encoder_decoder=False, is_decoder=False)
 
-    def of_decoder(self) -> LinformerConfig:
+    def of_decoder(self) -> "LinformerConfig":
         """The configuration of the decoder in a model that has an encoder too: a causal model's."""
         own = {
             name: self._of_decoder(name)
@@ -246,11 +252,11 @@ class LinformerConfig(PreTrainedConfig):
             is_decoder=True,
         )
 
-    def of_causal(self) -> LinformerConfig:
+    def of_causal(self) -> "LinformerConfig":
         """The configuration of a causal model."""
         return self._changed(is_encoder_decoder=False, is_decoder=True)
 
-    def of_both(self) -> LinformerConfig:
+    def of_both(self) -> "LinformerConfig":
         """The configuration of a model with encoder and decoder."""
         return self._changed(is_encoder_decoder=True, is_decoder=False)
 
@@ -268,7 +274,7 @@ class LinformerConfig(PreTrainedConfig):
         own = getattr(self, f"decoder_{name}")
         return getattr(self, name) if own is None else own
 
-    def _changed(self, **values: Any) -> LinformerConfig:
+    def _changed(self, **values: Any) -> "LinformerConfig":
         return type(self).from_dict(self.to_dict() | values)
 
     def _layer_arguments(self) -> dict[str, Any]:
