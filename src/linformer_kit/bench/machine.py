@@ -27,7 +27,7 @@ def describe(*, seed: int, threads: int) -> dict[str, object]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "linformer-kit": linformer_kit.__version__,
-        **{peer: _version(peer) for peer in PEERS},
+        **{peer: version_of(peer) for peer in PEERS},
         "commit": _commit(),
         "seed": seed,
         "time": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -53,7 +53,7 @@ def _memory() -> int | None:
         return None
 
 
-def _version(package: str) -> str | None:
+def version_of(package: str) -> str | None:
     try:
         return version(package)
     except PackageNotFoundError:

@@ -9,7 +9,7 @@ import typer
 
 import linformer_kit
 
-from . import bench
+from . import bench, keras_time
 from .mistakes import UserError
 
 # What typer raises for an option that does not exist or a value that does not parse. It is not
@@ -19,10 +19,10 @@ UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 app = typer.Typer(
     name="linformer",
     help=linformer_kit.__doc__,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
+app.command("keras-time")(keras_time.keras_time)
 
 
 def run(arguments: Sequence[str] | None) -> int:

@@ -104,10 +104,10 @@ def attention(
                     length=length,
                     batch=batch,
                 )
-                for length in _whole_numbers(
+                for length in whole_numbers(
                     "lengths", sizes.lengths if lengths is None else lengths
                 )
-                for rows in _whole_numbers("k", sizes.k if k is None else k)
+                for rows in whole_numbers("k", sizes.k if k is None else k)
             ),
             layers=cast("tuple[LayerKind, ...]", _names(layers)),
             modes=cast("tuple[Mode, ...]", _names(modes)),
@@ -128,7 +128,7 @@ def attention(
         def say(what: str) -> None:
             live.update(Text(what), refresh=True)
 
-        stopped = _keep(attention_bench.measure(settings, say=say), file, records)
+        stopped = keep_records(attention_bench.measure(settings, say=say), file, records)
     console.print(time_table(records))
     if (table := memory_table(records)) is not None:
         console.print(table)
@@ -136,7 +136,7 @@ def attention(
         _print(console, f"{name} skipped: {reason}")
     for note in notes(records):
         _print(console, note)
-    _tell_where(console, file, stopped)
+    tell_where(console, file, stopped)
 
 
 @app.command()
@@ -165,7 +165,7 @@ def growth(
         settings = growth_bench.GrowthBench(
             points=tuple(
                 Point(dim=dim, num_heads=heads, k=k, length=length, batch=batch, depth=depth)
-                for length in _whole_numbers("lengths", lengths)
+                for length in whole_numbers("lengths", lengths)
             ),
             full=full,
             rounds=rounds,
@@ -182,13 +182,13 @@ def growth(
         def say(what: str) -> None:
             live.update(Group(growth_table(records), Text(what, style="dim")), refresh=True)
 
-        stopped = _keep(growth_bench.measure(settings, say=say), file, records)
+        stopped = keep_records(growth_bench.measure(settings, say=say), file, records)
     console.print(growth_table(records))
     console.print(Text(in_words(records), style="bold"))
-    _tell_where(console, file, stopped)
+    tell_where(console, file, stopped)
 
 
-def _keep(measured: Iterable[Record], file: RecordFile, records: list[Record]) -> bool:
+def keep_records(measured: Iterable[Record], file: RecordFile, records: list[Record]) -> bool:
     """Write every record as it comes, and add it to `records`. True if Ctrl-C ended it."""
     with users_mistakes((OSError,)), file:
         try:
@@ -200,7 +200,7 @@ def _keep(measured: Iterable[Record], file: RecordFile, records: list[Record]) -
     return False
 
 
-def _tell_where(console: Console, file: RecordFile, stopped: bool) -> None:
+def tell_where(console: Console, file: RecordFile, stopped: bool) -> None:
     number = f"{file.written} record{'' if file.written == 1 else 's'}"
     if stopped:
         _print(console, f"Stopped: {number} so far, kept in {file.path}")
@@ -213,7 +213,7 @@ def _print(console: Console, text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
-def _whole_numbers(option: str, text: str) -> tuple[int, ...]:
+def whole_numbers(option: str, text: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
