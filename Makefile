@@ -1,12 +1,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+BACKENDS := .venv-backends
+BACKENDS_INSTALLED := $(BACKENDS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow check clean
+.PHONY: help run test test-slow test-backends check clean
 
 help: ## Show what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 run: $(INSTALLED) ## See how Linformer and full attention grow with the length of the input.
 	$(BIN)/linformer bench growth
@@ -17,6 +19,11 @@ test: $(INSTALLED) ## Run the fast tests.
 test-slow: $(INSTALLED) ## Run the tests that take long.
 	$(BIN)/python -m pytest -m slow
 
+test-backends: $(BACKENDS_INSTALLED) ## Run the tests of the Keras layers on JAX and on TensorFlow, side by side.
+	@KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest -q -p no:cacheprovider tests/keras & jax=$$!; \
+	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=2 $(BACKENDS)/bin/python -m pytest -q -p no:cacheprovider tests/keras; \
+	tensorflow=$$?; wait $$jax && exit $$tensorflow
+
 check: $(INSTALLED) ## Lint, check format and types, run the fast tests.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -24,7 +31,7 @@ check: $(INSTALLED) ## Lint, check format and types, run the fast tests.
 	$(BIN)/python -m pytest -m 'not slow'
 
 clean: ## Remove the environment and everything that tools have left; results/ and runs/ stay.
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf .venv $(BACKENDS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -32,4 +39,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo 'Installing into .venv: a few minutes, once.'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(BACKENDS_INSTALLED): pyproject.toml constraints.txt
+	@echo 'Installing JAX and TensorFlow into $(BACKENDS): a few minutes, once.'
+	$(PYTHON) -m venv $(BACKENDS)
+	$(BACKENDS)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[backends]'
 	@touch $@

@@ -91,7 +91,7 @@ STOCK = {
 
 @pytest.mark.parametrize("call", STOCK.values(), ids=STOCK)
 @pytest.mark.parametrize(
-    "options", [{}, {"value_dim": 3, "use_bias": False, "output_shape": 6}, {"sliding_window": 3}]
+    "options", [{}, {"use_bias": False, "output_shape": 6}, {"sliding_window": 3}]
 )
 def test_without_projection_dim_it_is_the_stock_layer(call, options):
     ours = LinearMultiHeadAttention(H, D, **options)
@@ -111,9 +111,16 @@ def test_without_projection_dim_it_is_the_stock_layer(call, options):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"value_dim": 3}, {"output_shape": 6}, {"use_gate": True}, {"use_bias": False}]
+    ("options", "dropout"),
+    [
+        ({}, 0.0),  # the fused kernel
+        ({}, 0.5),  # and the other way through the stock layer
+        ({"value_dim": 3}, 0.5),
+        ({"output_shape": 6}, 0.0),
+        ({"use_gate": True}, 0.0),
+        ({"use_bias": False}, 0.0),
+    ],
 )
-@pytest.mark.parametrize("dropout", [0.0, 0.5])  # two ways through the stock layer
 def test_with_identity_matrices_it_equals_the_stock_layer(options, dropout):
     ours = LinearMultiHeadAttention(H, D, projection_dim=S, dropout=dropout, **options)
     stock = keras.layers.MultiHeadAttention(H, D, dropout=dropout, **options)
@@ -137,7 +144,7 @@ def test_with_identity_matrices_it_equals_the_stock_layer(options, dropout):
 masks = arrays(bool, (B, S))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(mask=masks, share_kv=st.booleans(), seed=st.integers(0, 99))
 def test_what_stands_in_the_padding_never_matters(mask, share_kv, seed):
     layer = LAYERS.setdefault(share_kv, built(share_kv=share_kv))
@@ -158,7 +165,7 @@ def test_what_stands_in_the_padding_never_matters(mask, share_kv, seed):
 LAYERS: dict[bool, object] = {}
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(value_mask=masks, key_mask=masks, attention_mask=masks)
 def test_masks_of_keys_and_values_hold_together(value_mask, key_mask, attention_mask):
     layer = LAYERS.setdefault(False, built())
@@ -252,6 +259,13 @@ def test_scores_are_weights_of_the_shortened_rows():
     assert spec.shape == (None, H, S, K)
 
 
+def test_values_of_another_size_than_keys():
+    layer, dropping = built(value_dim=3), built(value_dim=3, dropout=0.5)  # two ways inside
+    dropping.set_weights(layer.get_weights())
+    x = array(B, S, C)
+    close(layer(x, x), dropping(x, x))
+
+
 def test_dropout_is_for_training_only():
     layer = built(dropout=0.5, seed=1)
     x = array(B, S, C)
@@ -287,6 +301,8 @@ def test_the_projections_begin_with_the_core_s_variance_or_as_told():
 
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16", "float64"])
 def test_other_precisions(policy):
+    if policy == "float64" and keras.backend.backend() == "jax":
+        pytest.skip("JAX has no float64 unless it is told to at its start")
     layer, precise = built(dtype=policy), built()
     precise.set_weights(layer.get_weights())
     x, mask = array(B, S, C), right_padding(S, 1)

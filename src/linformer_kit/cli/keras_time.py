@@ -122,7 +122,8 @@ def _sizes(record: Record) -> str:
     if not record:
         return "Nothing was measured."
     return (
-        f"batch {record['batch']}, embedding {record['embedding_dim']}, {record['num_heads']} heads "
+        f"batch {record['batch']}, embedding {record['embedding_dim']}, "
+        f"{record['num_heads']} heads "
         f"of {record['hidden_dim']}, projection_dim {record['projection_dim']}; "
         f"Keras {record['machine']['keras']} on {record['backend']}"
     )

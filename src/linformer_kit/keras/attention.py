@@ -151,8 +151,15 @@ class LinearMultiHeadAttention(keras.layers.MultiHeadAttention):  # type: ignore
             set_keras_mask(tensor, None)
         short_key, short_value = self._shortened(key, value, mask)
         gate = self._gate_dense(query) if self._use_gate else None
+        # JAX' fused kernel wants values of the size of keys; with scores the stock layer does without.
+        unlike = keras.backend.backend() == "jax" and self.value_dim != self.key_dim
         output, scores = self._compute_attention(
-            self.query_dense(query), short_key, short_value, None, training, return_attention_scores
+            self.query_dense(query),
+            short_key,
+            short_value,
+            None,
+            training,
+            return_attention_scores or unlike,
         )
         output = self.output_dense(output if gate is None else output * gate)
         return (output, scores) if return_attention_scores else output
