@@ -1,4 +1,4 @@
-"""The commands and how they end: `linformer`, `linformer bench ...`."""
+"""The commands and how they end: `linformer`, `linformer bench ...`, `linformer train ...`."""
 
 import sys
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ import typer
 
 import linformer_kit
 
-from . import bench, keras_time
-from .mistakes import UserError
+from ..errors import UserError
+from . import bench, keras_time, toolkit
 
 # What typer raises for an option that does not exist or a value that does not parse. It is not
 # exported, and where it lives depends on the version.
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench")
+toolkit.add_to(app)
 app.command("keras-time")(keras_time.keras_time)
 
 

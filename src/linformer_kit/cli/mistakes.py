@@ -5,12 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-class UserError(Exception):
-    """Something the user can put right; the message says what."""
 
 
 @contextmanager

@@ -1,0 +1,252 @@
+"""`linformer prepare`, `train`, `evaluate`, `compare`, `predict` and `runs`.
+
+What these need takes seconds to import, so each imports its own when it is called.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+from ..errors import UserError
+
+STOPPED = 130  # the exit code of a program ended by Ctrl-C
+
+Config = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="The configuration.")]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="For example train.steps=100.")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Remove an existing run of the same name first.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Make these commands of `linformer`."""
+    for command in (prepare, train, evaluate, compare, predict, runs):
+        app.command()(command)
+
+
+def prepare(config: Config, overrides: Overrides = None) -> None:
+    """Read the corpus, train the tokenizer and keep the tokens: what `train` does first."""
+    with packages():
+        from ..config.load import load
+        from ..data.prepare import prepare as prepare_data
+
+        settings = load(config, overrides or [])
+        with _reading() as tell:
+            prepared = prepare_data(settings, tell=tell)
+    meta = prepared.meta
+    if not sys.stdout.isatty():
+        typer.echo(json.dumps({"folder": str(prepared.folder), **meta}))
+        return
+    seconds = max(meta["seconds"]["all"], 1e-9)
+    for part, counts in meta["parts"].items():
+        typer.echo(
+            f"{part}: {counts['documents']:,} documents, {counts['words']:,} words, "
+            f"{counts['tokens']:,} tokens, {counts['rows']:,} rows"
+            + (f", {counts['truncated']:,} cut at max_length" if counts["truncated"] else "")
+            + (f", {counts['empty']:,} empty left out" if counts["empty"] else "")
+        )
+    total = sum(counts["bytes"] for counts in meta["parts"].values())
+    typer.echo(f"{total / 1e6:,.1f} MB in {seconds:,.1f} s, {total / 1e6 / seconds:,.1f} MB/s")
+    typer.echo(f"kept in {prepared.folder}")
+
+
+def train(
+    config: Config,
+    overrides: Overrides = None,
+    overwrite: Overwrite = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would happen and how long it would take.")
+    ] = False,
+    wandb: Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")] = False,
+) -> None:
+    """Train, or go on with, the run of a configuration. Under torchrun on many processes."""
+    with packages():
+        from ..config.load import load
+
+        settings = load(config, overrides or [])
+        if dry_run:
+            from ..train.dry_run import dry_run as rehearse
+
+            with _reading() as tell:
+                text = rehearse(settings, tell=tell)
+            typer.echo(text)
+            return
+        from ..train.run import train as train_run
+
+        with _reading() as tell:
+            folder = train_run(settings, overwrite=overwrite, wandb=wandb, tell=tell)
+    if folder is None:
+        raise typer.Exit(STOPPED)
+
+
+def evaluate(
+    run: Run,
+    part: Annotated[
+        str | None, typer.Option(help="train, validation or test (by default test, if there is one).")
+    ] = None,
+    model: Annotated[str, typer.Option(help="Which model: best or last.")] = "best",
+) -> None:
+    """Score a model of a run; every number that can be told."""
+    with packages():
+        from ..core import checks
+        from ..evaluate.run import evaluate_run
+        from ..evaluate.show import show
+        from ..train.run_folder import RunFolder
+
+        try:
+            if part is not None:
+                checks.one_of("--part", part, ("train", "validation", "test"))
+            checks.one_of("--model", model, ("best", "last"))
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        found = evaluate_run(RunFolder.existing(run), part=part, which=model)  # type: ignore[arg-type]
+        if sys.stdout.isatty():
+            Console().print(show(found))
+
+
+def compare(
+    config: Config,
+    overrides: Overrides = None,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(help="A key and its values: model.k=64,128. Several are combined."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The folder of the comparison (default: the run's name).")
+    ] = None,
+    overwrite: Overwrite = False,
+) -> None:
+    """Train variants of a configuration; one table and plots of how they compare."""
+    with packages():
+        from ..compare.run import compare as compare_runs
+
+        report = compare_runs(
+            config, overrides or [], vary or [], out=out, overwrite=overwrite
+        )
+    if report is None:
+        raise typer.Exit(STOPPED)
+    typer.echo(report)
+
+
+def predict(
+    run: Run,
+    texts: Annotated[list[str] | None, typer.Argument(help="Texts; by default standard input.")] = None,
+    file: Annotated[Path | None, typer.Option(help="A file with a text a line.")] = None,
+    model: Annotated[str, typer.Option(help="Which model: best or last.")] = "best",
+    top: Annotated[int, typer.Option(help="How many answers (mlm, classify).", min=1)] = 5,
+    max_new_tokens: Annotated[
+        int | None, typer.Option(help="How long to write (clm, translate).", min=1)
+    ] = None,
+    temperature: Annotated[
+        float, typer.Option(help="0 takes the likeliest token (clm).", min=0.0)
+    ] = 0.0,
+    seed: Annotated[int, typer.Option(help="Of what is drawn (clm).", min=0)] = 0,
+) -> None:
+    """Fill a <mask>, classify, go on with a text, or translate; JSON lines when not on a terminal."""
+    with packages():
+        from ..predict.run import Options, predict_texts
+        from ..train.run_folder import RunFolder
+
+        folder = RunFolder.existing(run)
+        options = Options(
+            top=top, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
+        )
+        for answer in predict_texts(folder, _texts(texts, file), which=model, options=options):
+            typer.echo(answer.text() if sys.stdout.isatty() else json.dumps(answer.values()))
+
+
+def runs(
+    folder: Annotated[Path, typer.Argument(help="Where the runs are.")] = Path("runs"),
+) -> None:
+    """List the runs with their scores."""
+    with packages():
+        from ..evaluate.show import runs_table, summaries
+
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}.")
+        found = summaries(folder)
+    if not sys.stdout.isatty():
+        for summary in found:
+            typer.echo(json.dumps(summary))
+    elif found:
+        Console().print(runs_table(found))
+    else:
+        typer.echo(f"{folder} holds no runs.")
+
+
+@contextmanager
+def packages() -> Iterator[None]:
+    """Say which package is missing and how to install it."""
+    try:
+        from datasets import disable_progress_bars
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
+        disable_progress_bars()
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package == "linformer_kit":
+            raise
+        raise UserError(f"this needs {package}: pip install 'linformer-kit[train]'") from error
+
+
+@contextmanager
+def _reading() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar of bytes on a terminal; elsewhere a line on stderr now and then."""
+    if not sys.stderr.isatty():
+        yield _lines()
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task: Any = None
+
+        def tell(what: str, done: int, total: int) -> None:
+            nonlocal task
+            if task is None:
+                task = bar.add_task(what, total=None)
+            bar.update(task, description=what, completed=done, total=total or None)
+            if total and done >= total:
+                bar.stop()  # what follows writes to the terminal itself
+
+        yield tell
+
+
+def _lines() -> Callable[[str, int, int], None]:
+    import time
+
+    last = time.monotonic()
+
+    def tell(what: str, done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last > 5:
+            last = time.monotonic()
+            share = f"{100 * done / total:.0f} %, " if total else ""
+            sys.stderr.write(f"{what}: {share}{done / 1e6:,.0f} MB\n")
+
+    return tell
+
+
+def _texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
+    if texts and file is not None:
+        raise UserError("give texts or --file, not both.")
+    if texts:
+        yield from texts
+    elif file is not None:
+        from ..data.files import Limits, lines
+
+        if not file.is_file():
+            raise UserError(f"there is no file {file}.")
+        yield from (line.rstrip("\r\n") for line in lines(file, Limits()))
+    else:
+        yield from (line.rstrip("\r\n") for line in sys.stdin)

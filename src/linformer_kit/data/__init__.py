@@ -1,0 +1,1 @@
+"""From texts to batches: files -> records -> tokenizer -> prepared examples -> batches."""

@@ -1,0 +1,72 @@
+"""Examples become a batch: padded to the longest of them, not to the longest there is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .masking import IGNORED, Masking
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..config.schema import Task
+    from .rows import Example
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Collate:
+    """The batch a model of this task is called with."""
+
+    task: Task
+    pad_id: int = 0
+    masking: Masking | None = None
+
+    def __call__(self, examples: Sequence[Example]) -> Batch:
+        if "features" in examples[0]:
+            return self._features(examples)
+        if self.task == "mlm":
+            assert self.masking is not None
+            masked = [self.masking(e["input_ids"], e["word_starts"], e["draw"]) for e in examples]
+            batch = self._tokens([seen for seen, _ in masked])
+            return {**batch, "labels": pad([labels for _, labels in masked], IGNORED)}
+        rows = [example["input_ids"] for example in examples]
+        batch = self._tokens(rows)
+        if self.task == "clm":
+            return {**batch, "labels": pad(rows, IGNORED)}
+        if self.task == "translate":
+            return {**batch, "labels": pad([e["labels"] for e in examples], IGNORED)}
+        return {**batch, "labels": torch.tensor([example["labels"] for example in examples])}
+
+    def _tokens(self, rows: list[np.ndarray]) -> Batch:
+        mask = pad([np.ones(len(row), dtype=np.int64) for row in rows], 0)
+        return {"input_ids": pad(rows, self.pad_id), "attention_mask": mask}
+
+    def _features(self, examples: Sequence[Example]) -> Batch:
+        longest = max(example["length"] for example in examples)
+        width = examples[0]["width"]
+        embeds = np.zeros((len(examples), longest, width), dtype=np.float32)
+        mask = np.zeros((len(examples), longest), dtype=np.int64)
+        for place, example in enumerate(examples):
+            length = example["length"]
+            embeds[place, :length] = example["features"].reshape(length, width)
+            mask[place, :length] = 1
+        return {
+            "inputs_embeds": torch.from_numpy(embeds),
+            "attention_mask": torch.from_numpy(mask),
+            "labels": torch.tensor([example["labels"] for example in examples]),
+        }
+
+
+def pad(rows: Sequence[np.ndarray], value: int) -> Tensor:
+    """(B, longest), filled up on the right."""
+    filled = np.full((len(rows), max(map(len, rows))), value, dtype=np.int64)
+    for place, row in enumerate(rows):
+        filled[place, : len(row)] = row
+    return torch.from_numpy(filled)

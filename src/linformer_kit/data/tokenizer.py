@@ -1,0 +1,148 @@
+"""Tokenizers: trained on the corpus or loaded, always an ordinary fast Hugging Face tokenizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tokenizers as tk
+from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
+from ..errors import UserError
+from .files import MB
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from ..config.schema import Task, TokenizerKind, TokenizerSection
+    from .records import Record
+
+SPECIAL = {
+    "pad_token": "<pad>",
+    "unk_token": "<unk>",
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "mask_token": "<mask>",
+}
+# How a text is framed. A model sees in use what it has seen in training.
+TEMPLATES: dict[Task, str] = {
+    "mlm": "<s> $A </s>",
+    "classify": "<s> $A </s>",
+    "translate": "$A </s>",
+    "clm": "<s> $A",
+}
+
+
+def texts_of(record: Record) -> Iterator[str]:
+    """All text of a record."""
+    for name in ("text", "source", "target"):
+        if name in record:
+            yield record[name]
+
+
+def make(
+    section: TokenizerSection, task: Task, records: Iterable[Record]
+) -> PreTrainedTokenizerFast:
+    """Load the tokenizer the section names, or train one on the first `train_mb` of the records."""
+    if section.path is not None:
+        return load(section.path, task)
+    trained = train(section, _first(records, section.train_mb * MB))
+    return _wrap(trained, task)
+
+
+def load(path: str, task: Task) -> PreTrainedTokenizerFast:
+    """A folder written by `save_pretrained`, a `tokenizer.json`, or (with a network) a hub id."""
+    try:
+        if Path(path).is_file():
+            loaded = PreTrainedTokenizerFast(tokenizer_file=path)
+        else:
+            loaded = PreTrainedTokenizerFast.from_pretrained(path)
+    except Exception as error:  # tokenizers raises Exception itself
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(f"cannot load the tokenizer {path}: {reason}") from error
+    needed = {"pad_token"}
+    needed |= {"mask_token"} if task == "mlm" else set()
+    needed |= {"eos_token"} if task in ("clm", "translate") else set()
+    for name in sorted(needed):
+        if getattr(loaded, name) is None:
+            raise UserError(f"the tokenizer {path} has no {name}, which the task {task} needs.")
+    return loaded
+
+
+def train(section: TokenizerSection, texts: Iterable[str]) -> tk.Tokenizer:
+    """A `tokenizers.Tokenizer`, special tokens first."""
+    special = list(SPECIAL.values())
+    tokenizer, trainer = _recipe(section.kind, section.vocab_size, special)
+    if section.lowercase:
+        lower = normalizers.Lowercase()
+        old = tokenizer.normalizer
+        tokenizer.normalizer = lower if old is None else normalizers.Sequence([old, lower])
+    tokenizer.train_from_iterator(texts, trainer=trainer)
+    return tokenizer
+
+
+def _recipe(kind: TokenizerKind, size: int, special: list[str]) -> tuple[tk.Tokenizer, Any]:
+    common: dict[str, Any] = {"special_tokens": special, "show_progress": False}
+    if kind in ("bpe", "byte"):
+        tokenizer = tk.Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        least = len(alphabet) + len(special)
+        if kind == "bpe" and size < least:
+            raise UserError(
+                f"tokenizer.vocab_size must be at least {least} for bpe, which begins with all "
+                f"bytes: got {size}. Use kind: character for a smaller one."
+            )
+        return tokenizer, trainers.BpeTrainer(
+            vocab_size=least if kind == "byte" else size, initial_alphabet=alphabet, **common
+        )
+    unknown = SPECIAL["unk_token"]
+    if kind == "unigram":
+        tokenizer = tk.Tokenizer(models.Unigram())
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+        tokenizer.decoder = decoders.Metaspace()
+        return tokenizer, trainers.UnigramTrainer(vocab_size=size, unk_token=unknown, **common)
+    if kind == "wordpiece":
+        tokenizer = tk.Tokenizer(models.WordPiece(unk_token=unknown))
+        tokenizer.normalizer = normalizers.NFC()
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece()
+        return tokenizer, trainers.WordPieceTrainer(vocab_size=size, **common)
+    tokenizer = tk.Tokenizer(models.WordLevel(unk_token=unknown))
+    if kind == "character":
+        every = tk.Regex(r"[\s\S]")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(every, "isolated")
+        tokenizer.decoder = decoders.Fuse()
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return tokenizer, trainers.WordLevelTrainer(vocab_size=size, **common)
+
+
+def _wrap(tokenizer: tk.Tokenizer, task: Task) -> PreTrainedTokenizerFast:
+    template = TEMPLATES[task]
+    special = [(token, tokenizer.token_to_id(token)) for token in ("<s>", "</s>")]
+    framing = processors.TemplateProcessing(single=template, special_tokens=special)
+    tokenizer.post_processor = framing
+    left = task == "clm"  # a prompt must end where the answer begins
+    mask = tk.AddedToken(SPECIAL["mask_token"], lstrip=True, special=True)  # it hides a space too
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        padding_side="left" if left else "right",
+        clean_up_tokenization_spaces=False,
+        model_input_names=["input_ids", "attention_mask"],
+        **{**SPECIAL, "mask_token": mask},
+    )
+
+
+def _first(records: Iterable[Record], limit: int) -> Iterator[str]:
+    """Texts until `limit` bytes are reached."""
+    size = 0
+    for record in records:
+        for text in texts_of(record):
+            yield text
+            size += len(text.encode("utf-8"))
+        if size >= limit:
+            return

@@ -1,0 +1,68 @@
+"""The metrics of each task, from the scores of rows."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from ..config.schema import Task
+
+# The number a run is judged by, and whether more is better.
+MAIN: dict[Task, tuple[str, bool]] = {
+    "mlm": ("perplexity", False),
+    "clm": ("bits_per_byte", False),
+    "classify": ("accuracy", True),
+    "translate": ("perplexity", False),
+}
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Metrics of a part of the data; `tokens` and `bytes` are those of its text."""
+
+    task: Task
+    labels: tuple[str, ...] = ()
+    tokens: int = 0
+    bytes: int = 0
+
+    def __call__(self, scores: np.ndarray) -> dict[str, Any]:
+        if self.task == "classify":
+            return classification(scores, len(self.labels))
+        total, count, right = scores.sum(axis=0)
+        loss = float(total / max(count, 1))
+        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        if not math.isnan(right):
+            metrics["accuracy"] = float(right / max(count, 1))
+        if self.task == "clm" and self.bytes:
+            # The mean over the tokens that were predicted, times all tokens of the text.
+            metrics["bits_per_byte"] = loss / math.log(2) * self.tokens / self.bytes
+        return metrics
+
+
+def classification(scores: np.ndarray, classes: int) -> dict[str, Any]:
+    """Loss, accuracy, macro F1 and the confusion matrix: row = label, column = prediction."""
+    truth, guess = scores[:, 1].astype(int), scores[:, 2].astype(int)
+    table = np.zeros((classes, classes), dtype=int)
+    np.add.at(table, (truth, guess), 1)
+    hits = np.diag(table)
+    present = (table.sum(0) + table.sum(1)) > 0  # a class that occurs on neither side has no F1
+    f1 = 2 * hits[present] / (table.sum(0) + table.sum(1))[present]
+    return {
+        "loss": float(scores[:, 0].mean()),
+        "accuracy": float(hits.sum() / max(table.sum(), 1)),
+        "macro_f1": float(f1.mean()),
+        "confusion": table.tolist(),
+    }
+
+
+def numbers(metrics: dict[str, Any]) -> dict[str, float]:
+    """The metrics that are single numbers."""
+    return {
+        name: float(value)
+        for name, value in metrics.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool)
+    }

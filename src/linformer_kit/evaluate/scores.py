@@ -1,0 +1,72 @@
+"""What one pass over a batch tells about each of its rows.
+
+Scores are kept a row at a time, so that rows that a distributed evaluation sees twice can be
+dropped, and sums are exact whatever the batches were.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..data.masking import IGNORED
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from ..config.schema import Task
+    from ..data.collate import Batch
+
+LOGIT_BYTES = 256_000_000  # of one call; the logits are the largest thing an evaluation makes
+
+
+@torch.no_grad()
+def row_scores(model: nn.Module, batch: Batch, task: Task, vocab_size: int) -> Tensor:
+    """(B, 3). classify: loss, label, prediction. Else: summed loss, labelled tokens, correct ones."""
+    if task == "classify":
+        inputs = {name: value for name, value in batch.items() if name != "labels"}
+        logits = model(**inputs).logits.float()  # (B, C)
+        loss = F.cross_entropy(logits, batch["labels"], reduction="none")
+        return torch.stack([loss, batch["labels"], logits.argmax(-1)], dim=1).double()
+    size = batch["labels"].shape[0]
+    row_bytes = 4 * vocab_size * batch["labels"].shape[1]
+    if row_bytes > LOGIT_BYTES and task == "clm":
+        rows = [_loss_alone(model, piece) for piece in _pieces(batch, 1)]
+    else:
+        rows = [
+            _by_logits(model, piece, task)
+            for piece in _pieces(batch, min(size, max(1, LOGIT_BYTES // row_bytes)))
+        ]
+    return torch.cat(rows)
+
+
+def _pieces(batch: Batch, rows: int) -> list[Batch]:
+    size = batch["labels"].shape[0]
+    return [
+        {name: value[start : start + rows] for name, value in batch.items()}
+        for start in range(0, size, rows)
+    ]
+
+
+def _by_logits(model: nn.Module, batch: Batch, task: Task) -> Tensor:
+    labels = batch["labels"]
+    logits = model(**batch, return_logits=True).logits  # (B, N, V)
+    if task == "clm":
+        labels = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+    asked = labels != IGNORED
+    chosen = logits[asked].float()  # (labelled, V)
+    nll = torch.zeros(labels.shape, dtype=torch.float64, device=labels.device)
+    right = torch.zeros_like(nll)
+    nll[asked] = F.cross_entropy(chosen, labels[asked], reduction="none").double()
+    right[asked] = (chosen.argmax(-1) == labels[asked]).double()
+    return torch.stack([nll.sum(1), asked.sum(1).double(), right.sum(1)], dim=1)
+
+
+def _loss_alone(model: nn.Module, batch: Batch) -> Tensor:
+    """One row whose logits would not fit: its loss, made in chunks; no count of correct tokens."""
+    loss = model(**batch, return_logits=False).loss.double()
+    count = (batch["labels"][:, 1:] != IGNORED).sum().double()
+    return torch.stack([loss * count, count, torch.full_like(loss, torch.nan)])[None]

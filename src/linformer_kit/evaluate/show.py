@@ -1,0 +1,76 @@
+"""Tables for people: an evaluation, and the list of runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.table import Table
+
+from ..train.run_folder import RunFolder, step_of
+from .metrics import MAIN, numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def show(evaluation: dict[str, Any]) -> Group:
+    """All metrics, the confusion matrix and the signatures."""
+    metrics = evaluation["metrics"]
+    table = Table(title=f"{evaluation['model']} model on {evaluation['part']}")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in numbers(metrics).items():
+        table.add_row(name, f"{value:.4f}")
+    parts: list[Any] = [table]
+    if "confusion" in metrics:
+        names = evaluation["labels"]
+        confusion = Table(title="confusion: a row is a label, a column a prediction")
+        confusion.add_column("")
+        for name in names:
+            confusion.add_column(name, justify="right")
+        for name, row in zip(names, metrics["confusion"], strict=True):
+            confusion.add_row(name, *map(str, row))
+        parts.append(confusion)
+    for name, signature in metrics.get("signatures", {}).items():
+        parts.append(f"{name}: {signature}")
+    return Group(*parts)
+
+
+def summaries(folder: Path) -> list[dict[str, Any]]:
+    """Every run below a folder: its task, how far it is, and its scores."""
+    found = []
+    for path in sorted(folder.rglob("config.yaml")):
+        run = RunFolder(path.parent)
+        if not run.checkpoints.is_dir():
+            continue
+        config = run.config()
+        evaluation = run.evaluation()
+        start = run.last_checkpoint()
+        validation = [line["validation"] for line in run.metrics() if "validation" in line]
+        scores = validation[-1] if validation else {}
+        found.append(
+            {
+                "run": str(path.parent),
+                "task": config.task,
+                "steps": config.train.steps,
+                "step": config.train.steps if evaluation else step_of(start) if start else 0,
+                "finished": evaluation is not None,
+                "part": evaluation["part"] if evaluation else "validation",
+                "metrics": numbers(evaluation["metrics"]) if evaluation else scores,
+            }
+        )
+    return found
+
+
+def runs_table(found: list[dict[str, Any]]) -> Table:
+    table = Table()
+    for name in ("run", "task", "steps", "scores"):
+        table.add_column(name)
+    for run in found:
+        main = MAIN[run["task"]][0]
+        order = sorted(run["metrics"], key=lambda name: (name != main, name))
+        scores = "  ".join(f"{name} {run['metrics'][name]:.4g}" for name in order)
+        steps = f"{run['steps']:,}" if run["finished"] else f"{run['step']:,} of {run['steps']:,}"
+        table.add_row(run["run"], run["task"], steps, f"{scores} ({run['part']})" if scores else "")
+    return table

@@ -1,0 +1,188 @@
+"""Answers of a run's model to texts, one at a time as they come."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import UserError
+from ..train.build import MODELS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from transformers import PreTrainedTokenizerFast
+
+    from ..config.schema import RunConfig, Task
+    from ..train.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to answer."""
+
+    top: int = 5
+    max_new_tokens: int | None = None
+    temperature: float = 0.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a model says to one input."""
+
+    given: str
+    answers: list[dict[str, Any]]
+
+    def values(self) -> dict[str, Any]:
+        """For programs."""
+        return {"input": self.given, "answers": self.answers}
+
+    def text(self) -> str:
+        """For people."""
+        lines = []
+        for answer in self.answers:
+            score = f"{answer['score']:.3f}  " if "score" in answer else ""
+            lines.append(score + answer["text"])
+        return "\n".join(lines)
+
+
+@torch.no_grad()
+def predict_texts(
+    folder: RunFolder, texts: Iterable[str], *, which: str = "best", options: Options
+) -> Iterator[Answer]:
+    """Answers in the order of the texts. For features a text is a JSON list of numbers."""
+    config = folder.config()
+    path = folder.path / which
+    if which not in ("best", "last"):
+        raise UserError(f"--model must be best or last: got {which!r}.")
+    if not path.is_dir() and which == "best":
+        path = folder.last
+    if not path.is_dir():
+        raise UserError(f"{folder.path} has no {which} model yet. Train it first.")
+    model = MODELS[config.task].from_pretrained(path).eval()
+    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    answer = _ANSWERS[config.task]
+    tokenizer = _tokenizer(path) if (path / "tokenizer.json").is_file() else None
+    torch.manual_seed(options.seed)
+    for text in texts:
+        if text.strip():
+            yield Answer(text, answer(model, tokenizer, text, config, options))
+
+
+def _tokenizer(path: Any) -> PreTrainedTokenizerFast:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast.from_pretrained(path)
+
+
+def _fill_mask(
+    model: Any, tokenizer: Any, text: str, config: RunConfig, options: Options
+) -> list[dict[str, Any]]:
+    batch = _encode(model, tokenizer, text, config)
+    places = (batch["input_ids"][0] == tokenizer.mask_token_id).nonzero()[:, 0].tolist()
+    if not places:
+        raise UserError(f"the text must hold {tokenizer.mask_token}: got {_short(text)}.")
+    likely = model(**batch).logits[0, places].float().softmax(-1)  # (masks, V)
+    answers = []
+    for number, place in enumerate(places):
+        scores, ids = likely[number].topk(min(options.top, likely.shape[-1]))
+        for score, token in zip(scores.tolist(), ids.tolist(), strict=True):
+            filled = batch["input_ids"][0].clone()
+            filled[place] = token
+            answers.append(
+                {
+                    "token": tokenizer.decode([token]),
+                    "score": score,
+                    "text": _without_frame(tokenizer, filled.tolist()),
+                }
+            )
+    return answers
+
+
+def _classify(
+    model: Any, tokenizer: Any, text: str, config: RunConfig, options: Options
+) -> list[dict[str, Any]]:
+    if tokenizer is None:
+        batch = {"inputs_embeds": _features(text, model.config.feature_size).to(model.device)}
+    else:
+        batch = _encode(model, tokenizer, text, config)
+    likely = model(**batch).logits[0].float().softmax(-1)
+    scores, ids = likely.topk(min(options.top, likely.shape[-1]))
+    names = model.config.id2label
+    return [
+        {"text": names[label], "score": score}
+        for score, label in zip(scores.tolist(), ids.tolist(), strict=True)
+    ]
+
+
+def _go_on(
+    model: Any, tokenizer: Any, text: str, config: RunConfig, options: Options
+) -> list[dict[str, Any]]:
+    batch = _encode(model, tokenizer, text, config, cut=False)
+    drawn = options.temperature > 0
+    made = model.generate(
+        **batch,
+        max_new_tokens=options.max_new_tokens or config.evaluate.max_new_tokens,
+        do_sample=drawn,
+        **({"temperature": options.temperature} if drawn else {}),
+    )
+    return [{"text": tokenizer.decode(made[0], skip_special_tokens=True)}]
+
+
+def _translate(
+    model: Any, tokenizer: Any, text: str, config: RunConfig, options: Options
+) -> list[dict[str, Any]]:
+    made = model.generate(
+        **_encode(model, tokenizer, text, config),
+        num_beams=config.evaluate.beams,
+        length_penalty=config.evaluate.length_penalty,
+        max_new_tokens=options.max_new_tokens or config.evaluate.max_new_tokens,
+        do_sample=False,
+    )
+    return [{"text": tokenizer.decode(made[0], skip_special_tokens=True).strip()}]
+
+
+_ANSWERS: dict[Task, Callable[[Any, Any, str, RunConfig, Options], list[dict[str, Any]]]] = {
+    "mlm": _fill_mask,
+    "classify": _classify,
+    "clm": _go_on,
+    "translate": _translate,
+}
+
+
+def _encode(
+    model: Any, tokenizer: Any, text: str, config: RunConfig, *, cut: bool = True
+) -> dict[str, torch.Tensor]:
+    batch = tokenizer(text, return_tensors="pt")
+    length = batch["input_ids"].shape[1]
+    if cut and length > config.data.max_length:
+        raise UserError(
+            f"a text must have at most data.max_length = {config.data.max_length} tokens: "
+            f"got {length}, {_short(text)}."
+        )
+    return {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
+
+
+def _features(text: str, width: int) -> torch.Tensor:
+    try:
+        values = torch.tensor(json.loads(text), dtype=torch.float32)
+        return values.reshape(1, -1, width)
+    except (ValueError, TypeError, RuntimeError) as error:
+        raise UserError(
+            f"the input must be a JSON list of positions with {width} number(s) each: "
+            f"got {_short(text)}."
+        ) from error
+
+
+def _without_frame(tokenizer: Any, ids: list[int]) -> str:
+    """The text with its masks, without beginning and end."""
+    frame = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
+    return str(tokenizer.decode([token for token in ids if token not in frame]))
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) < 60 else text[:57] + "...")

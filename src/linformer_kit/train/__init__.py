@@ -1,0 +1,1 @@
+"""Training on `transformers.Trainer`: models, run folders, checkpoints that survive anything."""

@@ -1,0 +1,99 @@
+"""A rehearsal: what a run would compute, need and take, after a few real steps on real batches."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from ..bench import quantities
+from ..bench.memory import Work, measure
+from ..config import load as configs
+from ..config import yaml_text
+from ..data.prepare import prepare
+from ..data.rows import Rows
+from .build import build_model
+from .run import check_machine, collator, training_order, world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..config.schema import RunConfig
+
+STEPS = 3  # timed, after one that is not
+
+
+def dry_run(
+    config: RunConfig, *, tell: Callable[[str, int, int], None] = lambda what, done, total: None
+) -> str:
+    """The resolved configuration, then parameters, FLOPs, memory and time. Nothing is kept."""
+    _, processes = world()
+    check_machine(config, processes)
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    prepared = prepare(config, tell=tell)
+    tokenizer = prepared.tokenizer()
+    model = build_model(config, prepared, tokenizer)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device).train()
+    part = prepared.part("train")
+    assert part is not None
+    rows = Rows(part)
+    order = training_order(config, rows, processes)
+    collate = collator(config, tokenizer)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, fused=True)
+    micro = config.train.batch_size // (processes * config.train.accumulate)
+    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(config.train.precision)
+
+    def step(number: int) -> int:
+        """What this process does in a step; the tokens of it."""
+        draws = order.step(number % order.steps)[: micro * config.train.accumulate]
+        tokens = 0
+        for start in range(0, len(draws), micro):
+            batch = collate(rows.__getitems__(draws[start : start + micro]))
+            tokens += int(batch["attention_mask"].sum())
+            with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
+                loss = model(**{name: value.to(device) for name, value in batch.items()}).loss
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return tokens
+
+    with FlopCounterMode(display=False) as counter:
+        step(0)
+    started = time.perf_counter()
+    tokens = sum(step(1 + number) for number in range(STEPS))
+    seconds = (time.perf_counter() - started) / STEPS
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    state = 4 * 4 * parameters  # weights, gradients, two moments
+    peak = _peak(device, step)
+    lines = [
+        yaml_text.dump(configs.resolved(config)).rstrip(),
+        "",
+        f"parameters      {parameters:,}",
+        f"rows            {len(rows):,} to train on, {config.train.steps:,} steps of "
+        f"{config.train.batch_size} rows = {config.train.steps * config.train.batch_size / len(rows):.1f} epochs",
+        f"FLOPs a step    {counter.get_total_flops() * processes:.3g}, matrix products alone",
+        f"memory          {quantities.size(state)} for weights, gradients and Adam"
+        + ("" if peak is None else f", {quantities.size(peak)} for activations"),
+        f"time a step     {quantities.seconds(seconds)}, {tokens / STEPS * processes / seconds:,.0f} tokens/s",
+        f"time in all     {_long(seconds * config.train.steps)} without evaluations",
+    ]
+    return "\n".join(lines)
+
+
+def _peak(device: torch.device, step: Callable[[int], Any]) -> int | None:
+    """What a step takes beyond weights and optimizer."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step(0)
+        return int(torch.cuda.max_memory_allocated() - before)
+    return measure(Work(warm_up=lambda: step(0), prepare=lambda: lambda: step(0))).work
+
+
+def _long(seconds: float) -> str:
+    minutes = seconds / 60
+    return f"{minutes:.1f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"

@@ -1,0 +1,195 @@
+"""What a run says while it goes on: a bar on a terminal, JSON lines elsewhere, metrics in its file."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers import TrainerCallback
+
+from ..evaluate.metrics import MAIN, numbers
+
+if TYPE_CHECKING:
+    from transformers import TrainerControl, TrainerState, TrainingArguments
+
+    from .run_folder import RunFolder
+    from .trainer import RunTrainer
+
+STOPPED = 130  # the exit code of a program ended by Ctrl-C
+
+
+class Report:
+    """Where lines go: for people on a terminal, for programs elsewhere. Quiet off the main process."""
+
+    def __init__(self, *, main: bool = True) -> None:
+        self.main = main
+        self.terminal = main and sys.stdout.isatty()
+        self.console = Console(highlight=False, soft_wrap=True)
+        self.bar: Progress | None = None
+
+    def line(self, text: str, **values: Any) -> None:
+        """`text` on a terminal; elsewhere a JSON object of `values`, or the text if there are none."""
+        if not self.main:
+            return
+        if self.terminal:
+            (self.bar.console if self.bar is not None else self.console).print(text, markup=False)
+        else:
+            print(json.dumps(values) if values else text, flush=True)
+
+    def start_bar(self, total: int, done: int) -> None:
+        if not self.terminal:
+            return
+        self.bar = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}  {task.fields[rate]} tokens/s"),
+            TimeRemainingColumn(),
+            console=self.console,
+        )
+        self.bar.start()
+        self.task = self.bar.add_task("training", total=total, completed=done, loss="-", rate="-")
+
+    def advance(self, done: int, **fields: str) -> None:
+        if self.bar is not None:
+            self.bar.update(self.task, completed=done, **fields)
+
+    def stop_bar(self) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+
+class Logging(TrainerCallback):
+    """Writes metrics.jsonl, tells the report, and keeps the best model."""
+
+    def __init__(self, trainer: RunTrainer, folder: RunFolder, report: Report) -> None:
+        self.trainer = trainer
+        self.folder = folder
+        self.report = report
+        self.seconds = 0.0  # of training, without evaluations and saving, over all its parts
+        self._tokens = 0
+        self._since = 0.0
+        self._waited = 0.0
+        self._step = 0
+        self._spent = 0.0
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        earlier = [line["seconds"] for line in self.folder.metrics() if "seconds" in line]
+        self.seconds = earlier[-1] if earlier else 0.0
+        self._mark(state.global_step)
+        self.report.start_bar(state.max_steps, state.global_step)
+
+    def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
+        self._begun = time.perf_counter()
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        self._spent += time.perf_counter() - self._begun
+        self.report.advance(state.global_step)
+
+    def on_log(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        logs: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if logs is None or "loss" not in logs:
+            return
+        waited = self.trainer.waited - self._waited
+        took = self._spent + waited
+        tokens = self.trainer.tokens_seen - self._tokens
+        steps = max(1, state.global_step - self._step)
+        self.seconds += took
+        line = {
+            "step": state.global_step,
+            "loss": logs["loss"],
+            "grad_norm": logs.get("grad_norm"),
+            "lr": logs["learning_rate"],
+            "seconds": round(self.seconds, 3),
+            "seconds_per_step": round(took / steps, 5),
+            "tokens_per_second": round(tokens / max(took, 1e-9), 1),
+            "waiting_for_data": round(waited / max(took, 1e-9), 4),
+        }
+        logs["tokens_per_second"] = line["tokens_per_second"]  # for TensorBoard and the others
+        self._write(line)
+        self._mark(state.global_step)
+        if self.report.terminal:
+            rate = f"{line['tokens_per_second']:,.0f}"
+            self.report.advance(state.global_step, loss=f"{logs['loss']:.3f}", rate=rate)
+        else:
+            self.report.line("", **line)
+
+    def evaluated(self, step: int, metrics: dict[str, Any]) -> None:
+        """Called by the main process and by all others, with the same numbers."""
+        scores = numbers(metrics)
+        line = {"step": step, "seconds": round(self.seconds, 3), "validation": scores}
+        if self.trainer.args.should_save:
+            self._write(line)
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        self.report.line(f"step {step}: {shown}", **line)
+        self._keep_best(step, scores)
+
+    def _keep_best(self, step: int, scores: dict[str, float]) -> None:
+        name, more = MAIN[self.trainer.config.task]
+        score = scores[name]
+        best = self.folder.best / "score.json"
+        known = json.loads(best.read_text())["score"] if best.is_file() else None
+        self.trainer.accelerator.wait_for_everyone()  # all have read before one writes
+        if known is not None and not (score > known if more else score < known):
+            return
+        self.trainer.save_model_folder(
+            self.folder.best, {"step": step, "metric": name, "score": score}
+        )
+
+    def _write(self, line: dict[str, Any]) -> None:
+        if not self.report.main:
+            return
+        with self.folder.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _mark(self, step: int) -> None:
+        self._step = step
+        self._tokens = self.trainer.tokens_seen
+        self._waited = self.trainer.waited
+        self._spent = 0.0
+
+
+class StopPolitely(TrainerCallback):
+    """Ctrl-C (and a scheduler's TERM) save after the step under way; a second one ends at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopPolitely:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: Any) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        if self.asked:
+            control.should_save = True
+            control.should_training_stop = True
+            control.should_evaluate = False

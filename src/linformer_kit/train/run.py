@@ -1,0 +1,268 @@
+"""Train: prepare, build, train or go on, keep the best and the last model, evaluate."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers import TrainingArguments
+from transformers.integrations import TensorBoardCallback
+
+from ..data.collate import Collate
+from ..data.masking import Masking
+from ..data.order import TrainingOrder
+from ..data.prepare import Prepared, prepare
+from ..data.rows import Rows
+from ..errors import UserError
+from ..evaluate.metrics import Metrics
+from .build import build_model
+from .environment import describe
+from .progress import Logging, Report, StopPolitely
+from .run_folder import RunFolder, clean, step_of, write_whole
+from .trainer import RunTrainer, scores_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+    from ..config.schema import RunConfig
+    from ..data.corpus import Part
+
+SCHEDULES = {
+    "constant": "constant_with_warmup",
+    "linear": "linear",
+    "cosine": "cosine",
+    "inverse-sqrt": "inverse_sqrt",
+}
+
+
+def world() -> tuple[int, int]:
+    """This process and how many there are, by torchrun."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def train(
+    config: RunConfig,
+    *,
+    overwrite: bool = False,
+    wandb: bool = False,
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+) -> RunFolder | None:
+    """Train to the end, from wherever an earlier start of the same run got to. None if stopped."""
+    rank, processes = world()
+    report = Report(main=rank == 0)
+    check_machine(config, processes)
+    folder = RunFolder(Path(config.run))
+    if rank == 0:
+        folder.open_for(config, overwrite=overwrite)
+    if folder.finished and rank == 0:
+        report.line(f"{folder.path} is finished. --overwrite trains it again.")
+    if folder.finished:
+        return folder
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    prepared = prepare(config, tell=tell)
+    tokenizer = prepared.tokenizer()
+    model = build_model(config, prepared, tokenizer)
+    trainer = make_trainer(config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb)
+    trainer.accelerator.wait_for_everyone()
+    start = folder.last_checkpoint()
+    if trainer.args.should_save:
+        clean(folder.path)
+        clean(folder.checkpoints)
+        folder.forget_after(0 if start is None else step_of(start))
+        environment = describe(config, world=processes, threads=torch.get_num_threads())
+        write_whole(folder.path / "environment.json", json.dumps(environment, indent=1) + "\n")
+    logging = Logging(trainer, folder, report)
+    trainer.add_callback(logging)
+    trainer.logging = logging
+    if trainer.args.should_save:
+        trainer.add_callback(TensorBoardCallback(_events(folder.path / "tensorboard")))
+    if start is not None:
+        report.line(f"going on from step {step_of(start)}", step=step_of(start), event="resumed")
+    with StopPolitely() as stop:
+        trainer.add_callback(stop)
+        try:
+            trainer.train(resume_from_checkpoint=None if start is None else str(start))
+        except KeyboardInterrupt:
+            stop.asked = True
+        finally:
+            report.stop_bar()
+    if stop.asked and trainer.state.global_step < config.train.steps:
+        saved = folder.last_checkpoint()
+        where = "nothing is saved yet" if saved is None else f"saved at step {step_of(saved)}"
+        report.line(f"Stopped: {where}. The same command goes on: {_command()}")
+        return None
+    trainer.save_model_folder(folder.last)
+    from ..evaluate.run import evaluate_run
+
+    evaluate_run(folder, trainer=trainer, prepared=prepared, report=report)
+    return folder
+
+
+def check_machine(config: RunConfig, processes: int) -> None:
+    """Refuse what this machine cannot do before anything is written."""
+    train = config.train
+    if train.batch_size % (processes * train.accumulate):
+        raise UserError(
+            f"train.batch_size must be a multiple of processes x train.accumulate = {processes} x "
+            f"{train.accumulate}: got {train.batch_size}."
+        )
+    if train.precision == "float16" and not torch.cuda.is_available():
+        raise UserError("train.precision float16 needs a GPU: got none. Use bfloat16 or float32.")
+    if train.fsdp and processes == 1:
+        raise UserError(
+            "train.fsdp needs more than one process: start it with torchrun --nproc_per_node 2."
+        )
+
+
+def collator(config: RunConfig, tokenizer: PreTrainedTokenizerFast | None) -> Collate:
+    """Makes the batches of a task."""
+    if tokenizer is None:
+        return Collate(config.task)
+    masking = None
+    if config.task == "mlm":
+        masking = Masking(
+            mask_id=tokenizer.mask_token_id,
+            vocab_size=len(tokenizer),
+            special_ids=tuple(tokenizer.all_special_ids),
+            share=config.train.mask_share,
+            whole_words=config.train.whole_words,
+            seed=config.seed,
+        )
+    return Collate(config.task, pad_id=tokenizer.pad_token_id, masking=masking)
+
+
+def training_order(config: RunConfig, rows: Rows, processes: int) -> TrainingOrder:
+    return TrainingOrder(
+        rows=len(rows),
+        steps=config.train.steps,
+        batch_size=config.train.batch_size,
+        micro=config.train.batch_size // (processes * config.train.accumulate),
+        seed=config.seed,
+        lengths=rows.column("length") if config.train.bucket else None,
+    )
+
+
+def metrics_of(config: RunConfig, prepared: Prepared, part: Part) -> Metrics:
+    meta = prepared.meta
+    counts = meta["parts"][part]
+    return Metrics(
+        task=config.task,
+        labels=tuple(meta["labels"]),
+        tokens=counts["tokens"],
+        bytes=counts["bytes"],
+    )
+
+
+def make_trainer(
+    config: RunConfig,
+    prepared: Prepared,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerFast | None,
+    *,
+    output: Path,
+    wandb: bool = False,
+) -> RunTrainer:
+    """The trainer of a configuration; it has written nothing yet."""
+    _, processes = world()
+    train_part, validation = prepared.part("train"), prepared.part("validation")
+    assert train_part is not None
+    rows = Rows(train_part)
+    checked = None
+    if validation is not None:
+        checked = Rows(validation, config.evaluate.max_examples)
+    metrics = metrics_of(config, prepared, "validation")
+    train = config.train
+    arguments = TrainingArguments(
+        output_dir=str(output),
+        max_steps=train.steps,
+        per_device_train_batch_size=train.batch_size // (processes * train.accumulate),
+        per_device_eval_batch_size=config.evaluate.batch_size,
+        gradient_accumulation_steps=train.accumulate,
+        learning_rate=train.lr,
+        lr_scheduler_type=SCHEDULES[train.schedule],
+        warmup_steps=train.warmup,
+        weight_decay=train.weight_decay,
+        adam_beta1=train.beta1,
+        adam_beta2=train.beta2,
+        max_grad_norm=train.clip,
+        optim="adamw_torch_fused",
+        bf16=train.precision == "bfloat16",
+        fp16=train.precision == "float16",
+        torch_compile=train.compile,
+        gradient_checkpointing=train.gradient_checkpointing,
+        fsdp=train.fsdp or None,
+        fsdp_config={"transformer_layer_cls_to_wrap": ["EncoderLayer", "DecoderLayer"]}
+        if train.fsdp
+        else None,
+        ddp_find_unused_parameters=False if processes > 1 else None,
+        logging_steps=train.log_every,
+        eval_strategy="no" if checked is None else "steps",
+        eval_steps=train.eval_every,
+        save_steps=train.save_every,
+        save_total_limit=None,
+        dataloader_num_workers=train.workers,
+        dataloader_pin_memory=torch.cuda.is_available(),
+        remove_unused_columns=False,
+        label_names=["labels"],
+        seed=config.seed,
+        disable_tqdm=True,
+        report_to=_wandb(output.parent) if wandb else "none",
+        run_name=output.parent.name,
+        logging_nan_inf_filter=False,
+        log_level="error",
+    )
+    trainer = RunTrainer(
+        config=config,
+        order=training_order(config, rows, processes),
+        vocab_size=getattr(model.config, "vocab_size", 0),
+        model=model,
+        args=arguments,
+        data_collator=collator(config, tokenizer),
+        train_dataset=rows,
+        eval_dataset=checked,
+        processing_class=tokenizer,
+        compute_metrics=lambda prediction: metrics(scores_of(prediction)),
+    )
+    from transformers.trainer_callback import PrinterCallback
+
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def _events(folder: Path) -> Any:
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(log_dir=str(folder))
+
+
+def _wandb(folder: Path) -> list[str]:
+    """Log to Weights & Biases; offline where there is no key or no network."""
+    import socket
+
+    try:
+        import wandb
+    except ModuleNotFoundError:
+        raise UserError("--wandb needs the package wandb: pip install wandb") from None
+    os.environ.setdefault("WANDB_PROJECT", "linformer-kit")
+    os.environ.setdefault("WANDB_DIR", str(folder))
+    os.environ.setdefault("WANDB_SILENT", "true")
+    if "WANDB_MODE" not in os.environ:
+        try:
+            socket.create_connection(("api.wandb.ai", 443), timeout=3).close()
+            reached = wandb.api.api_key is not None
+        except OSError:
+            reached = False
+        os.environ["WANDB_MODE"] = "online" if reached else "offline"
+    return ["wandb"]
+
+
+def _command() -> str:
+    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+

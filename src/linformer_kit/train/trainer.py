@@ -1,0 +1,195 @@
+"""`transformers.Trainer` with randomness that is a function of the step, and whole checkpoints.
+
+What a step does follows from the weights, the optimizer's state, the seed and the number of the
+step: rows come from `TrainingOrder`, masks from the rows' draws, dropout from a seed set at each
+step. So nothing else has to be saved for a resumed run to end with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback
+
+from ..errors import UserError
+from ..evaluate.scores import row_scores
+from .run_folder import CHECKPOINT, STAGING, put_whole, step_of
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+    from transformers import EvalPrediction, TrainerControl, TrainerState, TrainingArguments
+
+    from ..config.schema import RunConfig
+    from ..data.order import TrainingOrder
+    from ..data.rows import Rows
+    from .progress import Logging
+
+TRAINERS_OWN = (
+    "runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch",
+)  # fmt: skip
+
+
+class SeedEveryStep(TrainerCallback):
+    """Dropout of a step follows from (seed, step, process)."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        words = np.random.SeedSequence((self.seed, state.global_step, args.process_index))
+        torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> 1))
+
+
+class RunTrainer(Trainer):
+    """Draws rows by a `TrainingOrder`, scores rows, and saves checkpoints that are whole."""
+
+    def __init__(
+        self, *, config: RunConfig, order: TrainingOrder | None, vocab_size: int, **kwargs: Any
+    ) -> None:
+        self.config = config
+        self.order = order
+        self.vocab_size = vocab_size
+        self.tokens_seen = 0
+        self.waited = 0.0  # seconds that steps waited for data
+        self.logging: Logging | None = None
+        super().__init__(**kwargs)
+        self._loss_shifts_labels = config.task == "clm"
+        self.add_callback(SeedEveryStep(config.seed))
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        assert self.order is not None
+        loader: DataLoader[Any] = DataLoader(
+            cast("Rows", self.train_dataset),
+            batch_sampler=cast("Any", self.order),
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+        )
+        return cast("DataLoader[Any]", self.accelerator.prepare(loader))
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        """By length, so that little is padded."""
+        return np.argsort(cast("Rows", eval_dataset).column("length"), kind="stable").tolist()
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        started = time.perf_counter()
+        batches, items = super().get_batch_samples(*args, **kwargs)
+        self.waited += time.perf_counter() - started
+        world = self.args.world_size
+        self.tokens_seen += world * sum(int(batch["attention_mask"].sum()) for batch in batches)
+        return batches, items
+
+    def floating_point_ops(self, inputs: dict[str, Any]) -> int:
+        """Trainer's rule of thumb does not hold for a Linformer; see `--dry-run`."""
+        return 0
+
+    def _evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        metrics = super()._evaluate(*args, **kwargs)
+        if self.logging is not None:
+            named = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+            self.logging.evaluated(
+                self.state.global_step,
+                {k: v for k, v in named.items() if k not in TRAINERS_OWN},
+            )
+        return metrics
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        inputs = self._prepare_inputs(inputs)
+        with self.compute_loss_context_manager():
+            scores = row_scores(model, inputs, self.config.task, self.vocab_size)
+        # Trainer wants a loss and labels beside what the metrics are made of.
+        return scores[:, 0].mean(), scores, torch.zeros(len(scores), device=scores.device)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        """Model and tokenizer; not the pickled arguments."""
+        assert output_dir is not None
+        Path(output_dir).mkdir(parents=True, exist_ok=True)
+        model = cast("Any", self.accelerator.unwrap_model(self.model, keep_torch_compile=False))
+        model.save_pretrained(output_dir, state_dict=state_dict)
+        if self.processing_class is not None:
+            cast("Any", self.processing_class).save_pretrained(output_dir)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        """Nothing: randomness is a function of the step."""
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        """As above."""
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        """Beside the others under another name, then renamed: there is no half a checkpoint."""
+        home = Path(str(self.args.output_dir))
+        name = f"{CHECKPOINT}{self.state.global_step}"
+        staging = home / f"{STAGING}-{name}"
+        with saving(home, staging):
+            self.args.output_dir = str(staging)
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self.args.output_dir = str(home)
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                put_whole(staging / name, home / name)
+                shutil.rmtree(staging, ignore_errors=True)
+                for old in sorted(home.glob(f"{CHECKPOINT}*"), key=step_of)[: -self.config.train.keep]:
+                    shutil.rmtree(old, ignore_errors=True)
+        self.accelerator.wait_for_everyone()
+
+    def save_model_folder(self, final: Path, score: dict[str, Any] | None = None) -> None:
+        """Model, tokenizer and score as a folder for `from_pretrained`, replaced as a whole."""
+        staging = final.with_name(f"{STAGING}-{final.name}")
+        with saving(final.parent, staging):
+            self.save_model(str(staging), _internal_call=True)
+            if self.args.should_save:
+                if score is not None:
+                    (staging / "score.json").write_text(json.dumps(score) + "\n")
+                put_whole(staging, final)
+        self.accelerator.wait_for_everyone()
+
+
+class saving:  # noqa: N801  (reads as a verb, like contextlib's)
+    """What goes wrong while saving is told in one line, and leaves the last good one alone."""
+
+    def __init__(self, home: Path, staging: Path) -> None:
+        self.home = home
+        self.staging = staging
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None:
+            return
+        reason = None
+        if isinstance(error, OSError):
+            reason = error.strerror or str(error)
+        elif isinstance(error, SafetensorError) or (
+            isinstance(error, RuntimeError) and "write" in str(error).lower()
+        ):
+            reason = str(error).splitlines()[0]  # torch.save and safetensors have errors of their own
+        if reason is not None:
+            shutil.rmtree(self.staging, ignore_errors=True)
+            raise UserError(
+                f"cannot save to {self.home}: {reason}. What was saved before is intact; make room "
+                "and give the same command again to go on from there."
+            ) from error
+
+
+def scores_of(prediction: EvalPrediction) -> np.ndarray:
+    """The scores of rows in what Trainer hands to a metric."""
+    return np.asarray(prediction.predictions)
