@@ -16,6 +16,7 @@ from ..core.attention import LinformerAttention
 from ..core.cost import (
     Attend,
     AttentionShape,
+    EncoderShape,
     Shorten,
     attention_flops,
     encoder_flops,
@@ -54,10 +55,15 @@ def step_flops(model: nn.Module, point: Point, mode: Mode) -> int | None:
         forward = attention_flops(shape, shorten=shorten, attend=attend)
     elif isinstance(model, LinformerEncoder):
         layers = model.shape(batch=point.batch, length=point.length)
-        forward = encoder_flops(layers, tuple(_plan(shape) for shape in layers.layers))
+        forward = encoder_flops(layers, plans_of(layers))
     else:
         return None
     return forward if mode == "inference" else 3 * forward
+
+
+def plans_of(shape: EncoderShape) -> tuple[tuple[Shorten, Attend], ...]:
+    """The order of multiplication that each layer would choose."""
+    return tuple(_plan(layer) for layer in shape.layers)
 
 
 def _plan(shape: AttentionShape) -> tuple[Shorten, Attend]:

@@ -13,7 +13,13 @@ import torch
 
 import linformer_kit
 
-PEERS = ("linformer", "linformer-pytorch")
+PEERS = (
+    "linformer",
+    "linformer-pytorch",
+    "performer-pytorch",
+    "nystrom-attention",
+    "transformers",
+)
 
 
 def describe(*, seed: int, threads: int) -> dict[str, object]:
@@ -51,6 +57,19 @@ def _memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):  # not on every system
         return None
+
+
+def free_memory() -> int | None:
+    """Bytes that a program can have without others being put out; None if not known."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return _memory()
+    for line in lines:
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return _memory()
 
 
 def version_of(package: str) -> str | None:

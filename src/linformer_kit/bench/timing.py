@@ -56,6 +56,15 @@ class Timing:
         low, _, high = statistics.quantiles(self.seconds, n=4, method="inclusive")
         return high - low
 
+    def as_record(self) -> dict[str, object]:
+        """All but the note."""
+        return {
+            "seconds": self.seconds,
+            "best": self.best,
+            "median": self.median,
+            "spread": self.spread,
+        }
+
 
 def times_faster(ours: Timing, theirs: Timing) -> float | None:
     """best(theirs) / best(ours), over the rounds that both took part in.

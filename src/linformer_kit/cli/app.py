@@ -10,7 +10,7 @@ import typer
 import linformer_kit
 
 from ..errors import UserError
-from . import bench, keras_time, toolkit
+from . import analysis, bench, cells, keras_time, toolkit
 
 # What typer raises for an option that does not exist or a value that does not parse. It is not
 # exported, and where it lives depends on the version.
@@ -21,9 +21,13 @@ app = typer.Typer(
     help=linformer_kit.__doc__,
     pretty_exceptions_enable=False,
 )
+for measure in cells.COMMANDS:
+    bench.app.command()(measure)
 app.add_typer(bench.app, name="bench")
 toolkit.add_to(app)
 app.command("keras-time")(keras_time.keras_time)
+for look in analysis.COMMANDS:
+    app.command()(look)
 
 
 def run(arguments: Sequence[str] | None) -> int:

@@ -109,9 +109,9 @@ def attention(
                 )
                 for rows in whole_numbers("k", sizes.k if k is None else k)
             ),
-            layers=cast("tuple[LayerKind, ...]", _names(layers)),
-            modes=cast("tuple[Mode, ...]", _names(modes)),
-            contestants=_names(contestants),
+            layers=cast("tuple[LayerKind, ...]", names(layers)),
+            modes=cast("tuple[Mode, ...]", names(modes)),
+            contestants=names(contestants),
             rounds=sizes.rounds if rounds is None else rounds,
             threads=threads,
             dropout=dropout,
@@ -133,9 +133,9 @@ def attention(
     if (table := memory_table(records)) is not None:
         console.print(table)
     for name, reason in settings.missing.items():
-        _print(console, f"{name} skipped: {reason}")
+        print_plainly(console, f"{name} skipped: {reason}")
     for note in notes(records):
-        _print(console, note)
+        print_plainly(console, note)
     tell_where(console, file, stopped)
 
 
@@ -203,12 +203,12 @@ def keep_records(measured: Iterable[Record], file: RecordFile, records: list[Rec
 def tell_where(console: Console, file: RecordFile, stopped: bool) -> None:
     number = f"{file.written} record{'' if file.written == 1 else 's'}"
     if stopped:
-        _print(console, f"Stopped: {number} so far, kept in {file.path}")
+        print_plainly(console, f"Stopped: {number} so far, kept in {file.path}")
         raise typer.Exit(STOPPED)
-    _print(console, f"{number} added to {file.path}")
+    print_plainly(console, f"{number} added to {file.path}")
 
 
-def _print(console: Console, text: str) -> None:
+def print_plainly(console: Console, text: str) -> None:
     """A line as it is: names and paths may hold what looks like markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
@@ -222,5 +222,5 @@ def whole_numbers(option: str, text: str) -> tuple[int, ...]:
         ) from None
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(","))

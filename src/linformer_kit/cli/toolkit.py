@@ -92,7 +92,8 @@ def train(
 def evaluate(
     run: Run,
     part: Annotated[
-        str | None, typer.Option(help="train, validation or test (by default test, if there is one).")
+        str | None,
+        typer.Option(help="train, validation or test (by default test, if there is one)."),
     ] = None,
     model: Annotated[str, typer.Option(help="Which model: best or last.")] = "best",
 ) -> None:
@@ -130,9 +131,7 @@ def compare(
     with packages():
         from ..compare.run import compare as compare_runs
 
-        report = compare_runs(
-            config, overrides or [], vary or [], out=out, overwrite=overwrite
-        )
+        report = compare_runs(config, overrides or [], vary or [], out=out, overwrite=overwrite)
     if report is None:
         raise typer.Exit(STOPPED)
     typer.echo(report)
@@ -140,7 +139,9 @@ def compare(
 
 def predict(
     run: Run,
-    texts: Annotated[list[str] | None, typer.Argument(help="Texts; by default standard input.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Argument(help="Texts; by default standard input.")
+    ] = None,
     file: Annotated[Path | None, typer.Option(help="A file with a text a line.")] = None,
     model: Annotated[str, typer.Option(help="Which model: best or last.")] = "best",
     top: Annotated[int, typer.Option(help="How many answers (mlm, classify).", min=1)] = 5,
@@ -207,7 +208,12 @@ def _reading() -> Iterator[Callable[[str, int, int], None]]:
     if not sys.stderr.isatty():
         yield _lines()
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task: Any = None
 

@@ -155,7 +155,9 @@ class RunConfig(Section):
                 f"train.label_smoothing belongs to the task 'translate': got task {self.task!r}."
             )
         if train.whole_words and self.task != "mlm":
-            raise ValueError(f"train.whole_words belongs to the task 'mlm': got task {self.task!r}.")
+            raise ValueError(
+                f"train.whole_words belongs to the task 'mlm': got task {self.task!r}."
+            )
         for name in ("train", "validation", "test"):
             if isinstance(getattr(data, name), Sides) and self.task != "translate":
                 raise ValueError(

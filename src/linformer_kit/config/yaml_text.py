@@ -31,7 +31,9 @@ class _Loader(yaml.SafeLoader):
             if isinstance(key, (dict, list)):
                 continue  # unhashable: the base class says so
             if key in seen:
-                raise UserError(f"the key {key!r} stands twice, line {key_node.start_mark.line + 1}.")
+                raise UserError(
+                    f"the key {key!r} stands twice, line {key_node.start_mark.line + 1}."
+                )
             seen.add(key)
         return super().construct_mapping(node, deep)
 
@@ -42,7 +44,7 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456
 def parse(text: str) -> Any:
     """The value a piece of YAML stands for."""
     try:
-        return yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
+        return yaml.load(text, Loader=_Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""

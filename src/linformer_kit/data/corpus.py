@@ -134,7 +134,9 @@ class Corpus:
             yield from corpus.records(self.data.options, self.seed)
             return
         if self.data.options:
-            raise UserError("data.options belong to the built-in corpora listops and phrases-en-de.")
+            raise UserError(
+                "data.options belong to the built-in corpora listops and phrases-en-de."
+            )
         if isinstance(source, Sides):
             yield from self._aligned(source, limits)
             return

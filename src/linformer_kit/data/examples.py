@@ -103,7 +103,11 @@ class Examples:
         """Ids as <s> ... </s>, and where words begin."""
         assert self.tokenizer is not None
         first, last = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
-        ids = [*([] if first is None else [first]), *encoding.ids, *([] if last is None else [last])]
+        ids = [
+            *([] if first is None else [first]),
+            *encoding.ids,
+            *([] if last is None else [last]),
+        ]
         words = np.asarray([-1 if w is None else w for w in encoding.word_ids], dtype=np.int64)
         starts = np.ones(len(ids), dtype=bool)
         at = 0 if first is None else 1
@@ -174,7 +178,9 @@ class Examples:
             try:
                 values = np.asarray(record["features"], dtype=np.float32)
             except (ValueError, TypeError) as error:
-                raise UserError(f"features must be lists of numbers of one size: {error}.") from error
+                raise UserError(
+                    f"features must be lists of numbers of one size: {error}."
+                ) from error
             values = values[:, None] if values.ndim == 1 else values
             if values.ndim != 2 or (width is not None and values.shape[1] != width):
                 raise UserError(

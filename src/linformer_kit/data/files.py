@@ -18,7 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 PACKED = (".gz", ".zst", ".xz")
-SUFFIXES = (".txt", ".md", ".rst", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+SUFFIXES = (
+    ".txt",
+    ".md",
+    ".rst",
+    ".text",
+    ".csv",
+    ".tsv",
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".parquet",
+)
 MB = 1_000_000
 
 

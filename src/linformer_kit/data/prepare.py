@@ -197,4 +197,3 @@ def _empty(corpus: Corpus) -> str:
 def _source(corpus: Corpus) -> str:
     source = corpus.data.train
     return source if isinstance(source, str) else str(source)
-

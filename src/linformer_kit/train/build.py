@@ -92,7 +92,10 @@ def model_config(
 ) -> LinformerConfig:
     """What the data say and what the user says, as the model's configuration."""
     meta = prepared.meta
-    options: dict[str, Any] = {"max_position_embeddings": config.data.max_length, "type_vocab_size": 0}
+    options: dict[str, Any] = {
+        "max_position_embeddings": config.data.max_length,
+        "type_vocab_size": 0,
+    }
     if tokenizer is not None:
         options |= {
             "vocab_size": len(tokenizer),

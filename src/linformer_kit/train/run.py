@@ -69,7 +69,9 @@ def train(
     prepared = prepare(config, tell=tell)
     tokenizer = prepared.tokenizer()
     model = build_model(config, prepared, tokenizer)
-    trainer = make_trainer(config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb)
+    trainer = make_trainer(
+        config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
+    )
     trainer.accelerator.wait_for_everyone()
     start = folder.last_checkpoint()
     if trainer.args.should_save:
@@ -265,4 +267,3 @@ def _wandb(folder: Path) -> list[str]:
 
 def _command() -> str:
     return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
-

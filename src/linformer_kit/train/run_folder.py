@@ -1,12 +1,12 @@
 """A run's folder: everything about it, each file whole or not there.
 
-    config.yaml       the resolved configuration
-    environment.json  versions, commit, machine, seed
-    metrics.jsonl     what was logged, a line each
-    tensorboard/      the same as events
-    checkpoints/      where training can go on
-    best/, last/      models and tokenizer, for `from_pretrained`
-    evaluation.json   the final scores: the run is finished
+config.yaml       the resolved configuration
+environment.json  versions, commit, machine, seed
+metrics.jsonl     what was logged, a line each
+tensorboard/      the same as events
+checkpoints/      where training can go on
+best/, last/      models and tokenizer, for `from_pretrained`
+evaluation.json   the final scores: the run is finished
 """
 
 from __future__ import annotations

@@ -116,7 +116,9 @@ class RunTrainer(Trainer):
         # Trainer wants a loss and labels beside what the metrics are made of.
         return scores[:, 0].mean(), scores, torch.zeros(len(scores), device=scores.device)
 
-    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+    def _save(
+        self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
+    ) -> None:
         """Model and tokenizer; not the pickled arguments."""
         assert output_dir is not None
         Path(output_dir).mkdir(parents=True, exist_ok=True)
@@ -146,7 +148,9 @@ class RunTrainer(Trainer):
             if self.args.should_save:
                 put_whole(staging / name, home / name)
                 shutil.rmtree(staging, ignore_errors=True)
-                for old in sorted(home.glob(f"{CHECKPOINT}*"), key=step_of)[: -self.config.train.keep]:
+                for old in sorted(home.glob(f"{CHECKPOINT}*"), key=step_of)[
+                    : -self.config.train.keep
+                ]:
                     shutil.rmtree(old, ignore_errors=True)
         self.accelerator.wait_for_everyone()
 
@@ -181,7 +185,9 @@ class saving:  # noqa: N801  (reads as a verb, like contextlib's)
         elif isinstance(error, SafetensorError) or (
             isinstance(error, RuntimeError) and "write" in str(error).lower()
         ):
-            reason = str(error).splitlines()[0]  # torch.save and safetensors have errors of their own
+            reason = str(error).splitlines()[
+                0
+            ]  # torch.save and safetensors have errors of their own
         if reason is not None:
             shutil.rmtree(self.staging, ignore_errors=True)
             raise UserError(

@@ -19,14 +19,50 @@ if TYPE_CHECKING:
 
 VERSION = 1
 DEFAULTS = {"pairs": 30_000}
-UNITS = (
-    "length-kilometer length-meter length-centimeter length-mile mass-kilogram mass-gram mass-ton "
-    "volume-liter volume-milliliter duration-hour duration-minute duration-second duration-day "
-    "duration-week duration-month duration-year speed-kilometer-per-hour temperature-celsius "
-    "area-square-meter area-hectare energy-kilowatt-hour power-watt digital-megabyte "
-    "digital-gigabyte angle-degree"
-).split()
-CURRENCIES = "EUR USD GBP CHF JPY SEK NOK DKK PLN CZK CAD AUD INR BRL TRY".split()
+UNITS = [
+    "length-kilometer",
+    "length-meter",
+    "length-centimeter",
+    "length-mile",
+    "mass-kilogram",
+    "mass-gram",
+    "mass-ton",
+    "volume-liter",
+    "volume-milliliter",
+    "duration-hour",
+    "duration-minute",
+    "duration-second",
+    "duration-day",
+    "duration-week",
+    "duration-month",
+    "duration-year",
+    "speed-kilometer-per-hour",
+    "temperature-celsius",
+    "area-square-meter",
+    "area-hectare",
+    "energy-kilowatt-hour",
+    "power-watt",
+    "digital-megabyte",
+    "digital-gigabyte",
+    "angle-degree",
+]
+CURRENCIES = [
+    "EUR",
+    "USD",
+    "GBP",
+    "CHF",
+    "JPY",
+    "SEK",
+    "NOK",
+    "DKK",
+    "PLN",
+    "CZK",
+    "CAD",
+    "AUD",
+    "INR",
+    "BRL",
+    "TRY",
+]
 
 
 def records(options: dict[str, Any], seed: int) -> Iterator[dict[str, str]]:
@@ -56,7 +92,9 @@ def _makers() -> list[Callable[[random.Random], tuple[str, str]]]:
     from num2words import num2words
 
     en, de = Locale("en"), Locale("de")
-    territories = [code for code in sorted(en.territories) if len(code) == 2 and code in de.territories]
+    territories = [
+        code for code in sorted(en.territories) if len(code) == 2 and code in de.territories
+    ]
     tongues = [code for code in sorted(en.languages) if len(code) == 2 and code in de.languages]
 
     def both(say: Callable[[Any], str]) -> tuple[str, str]:
@@ -102,9 +140,7 @@ def _makers() -> list[Callable[[random.Random], tuple[str, str]]]:
     def money(draw: random.Random) -> tuple[str, str]:
         value, code = draw.randrange(1, 10**6) / draw.choice([1, 100]), draw.choice(CURRENCIES)
         style = draw.choice(["name", "standard"])
-        return both(
-            lambda at: numbers.format_currency(value, code, locale=at, format_type=style)
-        )
+        return both(lambda at: numbers.format_currency(value, code, locale=at, format_type=style))
 
     def measure(draw: random.Random) -> tuple[str, str]:
         value, unit = draw.randrange(1, 5000) / draw.choice([1, 1, 10]), draw.choice(UNITS)

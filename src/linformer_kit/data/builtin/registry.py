@@ -37,7 +37,9 @@ BUILTIN = {
             "phrases-en-de",
             ("translate",),
             phrases.records,
-            lambda: f"{phrases.VERSION}, babel {version('babel')}, num2words {version('num2words')}",
+            lambda: (
+                f"{phrases.VERSION}, babel {version('babel')}, num2words {version('num2words')}"
+            ),
         ),
         BuiltinCorpus("listops", ("classify",), listops.records, lambda: str(listops.VERSION)),
         BuiltinCorpus(

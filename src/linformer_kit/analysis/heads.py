@@ -1,0 +1,177 @@
+"""`linformer heads`: the n x k attention of a trained Linformer, its E, and what each row looks at.
+
+Row j of the shortened text is sum_i E_ji x_i: which positions it is made of is told by E_ji^2, what
+it is used for by the attention weights in column j.
+
+Legend: n tokens, k rows, H heads.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..core import checks
+from ..core.encoder import EncoderLayer, LinformerEncoder
+from .encoders import pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ..bench.records import Record
+    from .encoders import TextEncoder
+
+KIND = "heads"
+PIXELS = 128  # the most rows and columns an image keeps
+TOKENS = 6  # that a row is described with
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsOptions:
+    """layer and head count from 1; length None is the longest the model takes."""
+
+    layer: int = 1
+    head: int = 1
+    length: int | None = None
+
+    def __post_init__(self) -> None:
+        checks.positive("layer", self.layer)
+        checks.positive("head", self.head)
+        if self.length is not None:
+            checks.positive("length", self.length)
+
+
+def look_at_heads(
+    encoder: TextEncoder, texts: Sequence[Path], options: HeadsOptions, *, machine: Record
+) -> Record:
+    """The record of one head on the first piece of text, with the E of its layer."""
+    core = _core(encoder)
+    layers = [layer for layer in core.layers if isinstance(layer, EncoderLayer)]
+    heads = layers[0].attention.num_heads
+    _within("layer", options.layer, len(layers))
+    _within("head", options.head, heads)
+    length = options.length or min(512, encoder.longest or 512)
+    piece = next(pieces(encoder, texts, length))
+    tokens = encoder.tokenizer.convert_ids_to_tokens(piece)
+    layer = layers[options.layer - 1]
+    with torch.inference_mode():
+        weights = list(encoder.attentions(piece))[options.layer - 1]  # (H, n, k)
+        matrices = matrices_of(encoder, core, layer, piece)  # (sides, heads, k, n)
+    matrix = matrices[0, min(options.head - 1, matrices.shape[1] - 1)]
+    used = weights[options.head - 1].mean(0)  # (k)
+    return {
+        "kind": KIND,
+        "model": encoder.name,
+        "texts": [str(path) for path in texts],
+        "length": length,
+        "layer": options.layer,
+        "head": options.head,
+        "projection": layer.attention.kind,
+        "sharing": layer.attention.sharing,
+        "attention": _image(weights[options.head - 1], squares=False),
+        "matrices": [
+            {
+                "name": _name(side, head, matrices),
+                **_image(matrices[side, head], squares=True),
+            }
+            for side in range(matrices.shape[0])
+            for head in range(matrices.shape[1])
+        ],
+        "rows": [_row(matrix[row], tokens, float(used[row])) for row in range(len(matrix))],
+        "machine": machine,
+    }
+
+
+def matrices_of(
+    encoder: TextEncoder, core: LinformerEncoder, layer: EncoderLayer, piece: list[int]
+) -> Tensor:
+    """E and F as they are applied to this text: (sides, heads, k, n).
+
+    A projection applied to the identity is its matrix, wherever it comes from.
+    """
+    number = list(core.layers).index(layer)
+    projection = layer.attention.projection or core.projection
+    assert projection is not None
+    ids = torch.tensor([piece])
+    hidden = encoder.model(
+        input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True
+    ).hidden_states[number]
+    shortening = projection(layer.attention_input(hidden), None, rows=layer.attention.k)
+    matrices: Tensor = shortening.inputs(torch.eye(len(piece))[None])[0]
+    return matrices
+
+
+def _core(encoder: TextEncoder) -> LinformerEncoder:
+    core = getattr(encoder.model, "encoder", None)
+    if not isinstance(core, LinformerEncoder):
+        raise ValueError(
+            f"{encoder.name} is no Linformer, and has no E to look at: got model_type "
+            f"{encoder.model.config.model_type!r}. `linformer spectrum` looks into any encoder."
+        )
+    first = core.layers[0]
+    assert isinstance(first, EncoderLayer)
+    kind = first.attention.kind
+    if kind in ("full", "max"):
+        reason = "the vanilla Transformer" if kind == "full" else "a maximum, which is no matrix"
+        raise ValueError(
+            f"{encoder.name} has projection={kind!r}, {reason}: there is no E to look at. "
+            "`linformer spectrum` looks into it."
+        )
+    return core
+
+
+def _within(name: str, value: int, most: int) -> None:
+    if value > most:
+        raise ValueError(f"--{name} must be at most {most}: got {value}.")
+
+
+def _name(side: int, head: int, matrices: Tensor) -> str:
+    sides, heads = matrices.shape[:2]
+    letter = ("E" if side == 0 else "F") if sides == 2 else "E = F"
+    return letter if heads == 1 else f"{letter}, head {head + 1}"
+
+
+def _image(matrix: Tensor, *, squares: bool) -> dict[str, Any]:
+    """(rows, columns) in at most PIXELS each: the mean of a block, or root mean square of it."""
+    rows, columns = matrix.shape
+    values = matrix.float()[None, None]
+    size = (min(rows, PIXELS), min(columns, PIXELS))
+    whole = size == (rows, columns)
+    if not whole:
+        pool = torch.nn.functional.adaptive_avg_pool2d
+        values = pool(values.square(), size).sqrt() if squares else pool(values, size)
+    return {
+        "rows": rows,
+        "columns": columns,
+        "pooled": not whole,
+        "values": [[round(float(value), 5) for value in row] for row in values[0, 0]],
+    }
+
+
+def _row(row: Tensor, tokens: list[str], used: float) -> Record:
+    """Where a row of E looks: the middle and the width of E_j^2, and its heaviest tokens."""
+    share = row.double().square()
+    share = share / share.sum().clamp_min(1e-30)
+    place = torch.arange(len(row), dtype=torch.float64)
+    middle = float((share * place).sum())
+    width = float((share * (place - middle) ** 2).sum().sqrt())
+    heaviest = share.topk(min(TOKENS, len(row)))
+    return {
+        "used": round(used, 6),
+        "middle": round(middle, 1),
+        "width": round(width, 1),
+        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 for one, n for all alike
+        "tokens": [
+            {
+                "token": tokens[int(i)],
+                "position": int(i),
+                "share": round(float(s), 4),
+                "sign": 1 if float(row[int(i)]) >= 0 else -1,
+            }
+            for s, i in zip(*heaviest, strict=True)
+        ],
+    }

@@ -1,0 +1,186 @@
+"""The table and figures of a spectrum, made of its record."""
+
+from __future__ import annotations
+
+import colorsys
+from typing import TYPE_CHECKING
+
+from ..bench.provenance import provenance
+from ..figures.figure import Axis, Chart, HeatMap, Line
+from ..figures.sheet import Entry, Sheet
+from .spectrum import KIND, SHARES, suggested_k
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ..bench.records import Record
+
+
+def spectra(records: Sequence[Record]) -> list[Record]:
+    """The last spectrum of each model at each length."""
+    found: dict[tuple[str, int], Record] = {}
+    for record in records:
+        if record.get("kind") == KIND:
+            found[record["model"], record["length"]] = record
+    return list(found.values())
+
+
+def sheet(record: Record) -> Sheet:
+    n = record["length"]
+    rows = []
+    for number, layer in enumerate(record["layers"], start=1):
+        k = suggested_k(layer, n)
+        rows.append(
+            (
+                Entry(f"{number}"),
+                *(Entry(_rank(layer["smallest"][f"{s:g}"], layer)) for s in SHARES),
+                Entry(_rank(_neediest(layer), layer)),
+                Entry(f"{layer['curve'][_at(record, layer)]:.1%}"),
+                Entry(
+                    "none found" if k is None else f"{k}", "good" if k and k < n / 2 else "plain"
+                ),
+            )
+        )
+    return Sheet(
+        title=f"Ranks that keep the attention of {short_name(record)} (n = {n})",
+        columns=(
+            "layer",
+            *(f"{share:.0%}" for share in SHARES),
+            "90% in every head",
+            f"kept by {record['rank']}",
+            "suggested k",
+        ),
+        rows=tuple(rows),
+        caption=_caption(record),
+        notes=(
+            "The suggested k keeps 90% of the singular values of the mean of the heads, as a "
+            "multiple of 16. That is what the best projection of rank k keeps of this model; a "
+            "Linformer learns its own E, which may need more, or get by with less.",
+        ),
+    )
+
+
+def figures(record: Record) -> list[Chart | HeatMap]:
+    layers = record["layers"]
+    slug = "".join(c if c.isalnum() else "-" for c in short_name(record)).strip("-").lower()
+    name = f"spectrum-{slug}-{record['length']}"
+    heads = len(layers[0]["heads"]["kept"])
+    return [
+        Chart(
+            name=name,
+            title=f"How much of the attention the first r singular values keep: "
+            f"{short_name(record)}",
+            caption=f"A curve that rises early is low rank. Mean of the heads; {_caption(record)}.",
+            x=Axis(title="rank r"),
+            y=Axis(title="share of the singular values", range=(0.0, 1.02)),
+            lines=tuple(
+                Line(
+                    name=f"layer {number}",
+                    x=tuple(float(rank) for rank in _thinned(len(layer["curve"]))),
+                    y=tuple(layer["curve"][rank - 1] for rank in _thinned(len(layer["curve"]))),
+                    colour=_colour(number - 1, len(layers)),
+                    marked=False,
+                    labels=tuple(
+                        f"layer {number}: rank {rank} keeps {layer['curve'][rank - 1]:.1%}"
+                        for rank in _thinned(len(layer["curve"]))
+                    ),
+                )
+                for number, layer in enumerate(layers, start=1)
+            ),
+        ),
+        HeatMap(
+            name=f"{name}-heads",
+            title=f"What rank {record['rank']} keeps in each head: {short_name(record)}",
+            caption=f"Bright heads are low rank; {_caption(record)}.",
+            x=Axis(title="head"),
+            y=Axis(title="layer"),
+            columns=tuple(str(head + 1) for head in range(heads)),
+            rows=tuple(str(number + 1) for number in range(len(layers))),
+            values=tuple(tuple(layer["heads"]["kept"]) for layer in layers),
+            labels=tuple(
+                tuple(f"{value:.0%}" for value in layer["heads"]["kept"]) for layer in layers
+            ),
+            unit="share kept",
+            written=heads <= 16,
+        ),
+    ]
+
+
+def in_words(record: Record) -> str:
+    """Whether it is low rank, and whether higher layers are lower."""
+    n, layers = record["length"], record["layers"]
+    ks = [suggested_k(layer, n) for layer in layers]
+    known = [k for k in ks if k is not None]
+    if not known:
+        return f"The attention of {short_name(record)} is not low rank at {n} tokens."
+    low, high = min(known), max(known)
+    size = f"k = {low}" if low == high else f"k = {low} to {high}, depending on the layer,"
+    words = (
+        f"The attention of {short_name(record)} at {n} tokens keeps 90% of its singular values "
+        f"with {size} "
+    )
+    words += "so it is low rank" if high <= n / 2 else "so it is not low rank in every layer"
+    return f"{words}; {trend(record)}."
+
+
+def trend(record: Record) -> str:
+    """The paper: higher layers are lower rank. What is seen here, by the 90% rank."""
+    needed = [layer["smallest"]["0.9"] or len(layer["curve"]) for layer in record["layers"]]
+    if len(needed) < 2:
+        return "it has one layer"
+    middle = (len(needed) - 1) / 2
+    mean = sum(needed) / len(needed)
+    moments = [(i - middle) * (r - mean) for i, r in enumerate(needed)]
+    spread = (
+        sum((i - middle) ** 2 for i in range(len(needed))) * sum((r - mean) ** 2 for r in needed)
+    ) ** 0.5
+    correlation = sum(moments) / spread if spread else 0.0
+    lowest = needed.index(min(needed)) + 1
+    if correlation < -0.5:
+        return "higher layers are lower rank, as in the paper"
+    if correlation > 0.5:
+        return "higher layers are higher rank, unlike in the paper"
+    return f"the rank does not fall steadily with the layer (lowest in layer {lowest})"
+
+
+def short_name(record: Record) -> str:
+    """The last part of a path or a hub's name that says something."""
+    parts = [part for part in str(record["model"]).replace("\\", "/").split("/") if part]
+    while len(parts) > 1 and parts[-1] in ("best", "last", "model", "."):
+        parts.pop()
+    return parts[-1] if parts else str(record["model"])
+
+
+def _neediest(layer: Record) -> int:
+    """The rank that keeps 90% in every head; 0 if it is beyond what was found."""
+    ranks = layer["heads"]["smallest"]["0.9"]
+    return 0 if 0 in ranks else max(ranks)
+
+
+def _rank(rank: int, layer: Record) -> str:
+    return f"{rank}" if rank else f"> {len(layer['curve'])}"
+
+
+def _at(record: Record, layer: Record) -> int:
+    return min(record["rank"], len(layer["curve"])) - 1
+
+
+def _thinned(ranks: int) -> list[int]:
+    """All of the first ranks, fewer of the later ones: a curve needs no 512 points."""
+    chosen, rank = [], 1
+    while rank < ranks:
+        chosen.append(rank)
+        rank += max(1, rank // 24)
+    return [*chosen, ranks]
+
+
+def _colour(number: int, count: int) -> str:
+    """From warm (the first layer) to cool (the last)."""
+    position = number / max(1, count - 1)
+    red, green, blue = colorsys.hls_to_rgb(0.06 + 0.56 * position, 0.52, 0.62)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+
+
+def _caption(record: Record) -> str:
+    how = "exact" if record["method"] == "exact" else "by randomised SVD"
+    return f"{record['pieces']} pieces of {record['length']} tokens, {how}; {provenance([record])}"

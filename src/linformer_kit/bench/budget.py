@@ -1,0 +1,157 @@
+"""`linformer bench budget`: the same number of tokens a batch, in ever longer pieces.
+
+16,384 tokens as 64 inputs of 256 or as one of 16,384: Linformer's work is the same, the vanilla
+Transformer's grows. Encoder alone, and encoder with decoder (a text of the same length, which
+attends to the encoder's output). Inference of models of `depth` layers without embeddings. All
+contestants of a length and a shape take turns. The yardstick of `gemm.py` runs in the same rounds:
+lengths are measured minutes apart, and it tells whether the machine was the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ..core import checks
+from ..core.decoder import LinformerDecoder
+from ..core.encoder import LinformerEncoder
+from .cells import Cell
+from .gemm import SIZE, gemm
+from .timing import alternate, fixed_threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .records import Record
+    from .timing import Say
+
+Shape = Literal["encoder", "encoder-decoder"]
+BENCH = "budget"
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetBench:
+    """What to measure. `ks`: the Linformers; the vanilla Transformer always takes part."""
+
+    lengths: tuple[int, ...] = (256, 512, 1024, 2048, 4096, 8192, 16384)
+    ks: tuple[int, ...] = (32, 64, 128)
+    shapes: tuple[Shape, ...] = get_args(Shape)
+    tokens: int = 16384
+    dim: int = 512
+    num_heads: int = 8
+    depth: int = 1
+    window: int = 128
+    rounds: int = 5
+    threads: int = 2
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("tokens", "dim", "num_heads", "depth", "window", "rounds", "threads"):
+            checks.positive(name, getattr(self, name))
+        for shape in self.shapes:
+            checks.one_of("shape", shape, get_args(Shape))
+        for length in self.lengths:
+            checks.positive("lengths", length)
+            if self.tokens % length:
+                raise ValueError(
+                    f"every length must divide the tokens of a batch: got {length} and "
+                    f"{self.tokens}. Change one of them."
+                )
+            for k in self.ks:
+                checks.positive("k", k)
+                if k > length:
+                    raise ValueError(f"k must be at most the length: got k={k}, length={length}.")
+
+
+class EncoderDecoder(nn.Module):
+    """The decoder reads a text of the source's length, and attends to the encoded source."""
+
+    def __init__(self, encoder: LinformerEncoder, decoder: LinformerDecoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.decoder(x, context=self.encoder(x))
+
+
+def cells(bench: BudgetBench) -> list[Cell]:
+    return [_cell(bench, shape, length) for shape in bench.shapes for length in bench.lengths]
+
+
+def build(bench: BudgetBench, shape: Shape, length: int, k: int | None) -> nn.Module:
+    """k None is the vanilla Transformer."""
+    torch.manual_seed(bench.seed)
+    encoder = LinformerEncoder(
+        dim=bench.dim,
+        depth=bench.depth,
+        num_heads=bench.num_heads,
+        max_length=length,
+        k=k,
+        projection="full" if k is None else "linear",
+    )
+    if shape == "encoder":
+        return encoder.eval()
+    decoder = LinformerDecoder(
+        dim=bench.dim,
+        depth=bench.depth,
+        num_heads=bench.num_heads,
+        k=64 if k is None else k,
+        window=bench.window,
+        attention="full" if k is None else "slots",
+        cross_attention=True,
+        context_projection="full" if k is None else "linear",
+        context_k=k,
+        context_max_length=length,
+    )
+    return EncoderDecoder(encoder, decoder).eval()
+
+
+def _cell(bench: BudgetBench, shape: Shape, length: int) -> Cell:
+    settings = {
+        "shape": shape,
+        "length": length,
+        "tokens": bench.tokens,
+        "ks": list(bench.ks),
+        "dim": bench.dim,
+        "num_heads": bench.num_heads,
+        "depth": bench.depth,
+        "window": bench.window,
+        "rounds": bench.rounds,
+    }
+
+    def run(say: Say) -> list[Record]:
+        generator = torch.Generator().manual_seed(bench.seed)
+        x = torch.randn(bench.tokens // length, length, bench.dim, generator=generator)
+        who: list[int | None] = [None, *bench.ks]
+        names = {k: "vanilla" if k is None else f"k {k}" for k in who}
+        runs = {names[k]: _forward(build(bench, shape, length, k), x) for k in who}
+        runs["gemm"] = gemm(SIZE)
+        with fixed_threads(bench.threads):
+            timings = alternate(runs, rounds=bench.rounds, say=say)
+        return [
+            *(
+                {
+                    "k": k,
+                    "contestant": name,
+                    **timings[name].as_record(),
+                    "note": timings[name].note,
+                }
+                for k, name in names.items()
+            ),
+            {"k": None, "contestant": "gemm", **timings["gemm"].as_record(), "note": None},
+        ]
+
+    work = (3 if shape == "encoder-decoder" else 1) * (1 + length / 4096)
+    return Cell(name=f"{shape}, n {length:,}", settings=settings, work=work, run=run)
+
+
+def _forward(model: nn.Module, x: Tensor) -> Callable[[], object]:
+    def run() -> object:
+        with torch.inference_mode():
+            return model(x)
+
+    return run

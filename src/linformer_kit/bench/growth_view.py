@@ -1,0 +1,114 @@
+"""The figures of `linformer bench growth` for a report; its terminal table is `growth_table.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..figures.figure import OURS as OUR_COLOURS
+from ..figures.figure import VANILLA, Axis, Chart, Line, length_ticks
+from ..figures.sheet import Sheet, entries
+from . import quantities
+from .contestants import FULL, OURS
+from .growth_table import in_words
+from .provenance import provenance
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .records import Record
+
+
+def figures(records: Sequence[Record]) -> list[Chart]:
+    chosen = _growth(records)
+    found = []
+    for name, title, unit, field, scale in (
+        ("growth-time", "Time to read n tokens", "seconds", "best", 1.0),
+        ("growth-memory", "Memory to read n tokens", "megabytes", "memory_work", 1e-6),
+    ):
+        lines = []
+        for who, label, colour in (
+            (FULL, "full attention", VANILLA),
+            (OURS, "Linformer", OUR_COLOURS[0]),
+        ):
+            points = [
+                (r["length"], r[field] * scale)
+                for r in chosen
+                if r["contestant"] == who and r[field]
+            ]
+            if points:
+                lines.append(
+                    Line(
+                        name=label,
+                        x=tuple(float(n) for n, _ in points),
+                        y=tuple(value for _, value in points),
+                        colour=colour,
+                        dash="dash" if who == FULL else "solid",
+                    )
+                )
+        if lines:
+            lengths = sorted({record["length"] for record in chosen})
+            found.append(
+                Chart(
+                    name=name,
+                    title=title,
+                    caption=f"{_caption(chosen)}.",
+                    x=Axis(title="tokens n", scale="log", ticks=length_ticks(lengths)),
+                    y=Axis(title=unit, scale="log"),
+                    lines=tuple(lines),
+                )
+            )
+    return found
+
+
+def sheets(records: Sequence[Record]) -> list[Sheet]:
+    chosen = _growth(records)
+    if not chosen:
+        return []
+    rows = []
+    for length in sorted({record["length"] for record in chosen}):
+        at = {record["contestant"]: record for record in chosen if record["length"] == length}
+        full, ours = (at.get(who, {}).get("best") for who in (FULL, OURS))
+        rows.append(
+            entries(
+                f"{length:,}",
+                quantities.seconds(full),
+                quantities.seconds(ours),
+                quantities.ratio(full / ours if full and ours else None),
+            )
+        )
+    return [
+        Sheet(
+            title="Time to read one long input",
+            columns=("tokens", "full attention", "Linformer", "times faster"),
+            rows=tuple(rows),
+            caption=_caption(chosen),
+        )
+    ]
+
+
+def in_words_of(records: Sequence[Record]) -> str | None:
+    chosen = _growth(records)
+    return in_words(chosen) if chosen else None
+
+
+def _growth(records: Sequence[Record]) -> list[Record]:
+    """Of the last width that was measured; the last record of each length and contestant."""
+    all_of_it = [record for record in records if record.get("bench") == "growth"]
+    if not all_of_it:
+        return []
+    sizes = ("dim", "num_heads", "k", "depth", "batch")
+    last = [all_of_it[-1][name] for name in sizes]
+    chosen = {
+        (record["length"], record["contestant"]): record
+        for record in all_of_it
+        if [record[name] for name in sizes] == last
+    }
+    return [chosen[key] for key in sorted(chosen)]
+
+
+def _caption(records: Sequence[Record]) -> str:
+    first = records[0]
+    return (
+        f"dim {first['dim']}, {first['num_heads']} heads, k {first['k']}, depth {first['depth']}, "
+        f"inference; {provenance(records)}"
+    )

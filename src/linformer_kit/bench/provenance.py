@@ -1,0 +1,34 @@
+"""Where records come from, in a line: no figure without it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .records import Record
+
+
+def provenance(records: Sequence[Record]) -> str:
+    """Machine, threads, versions, seed and commit. Records of several are said to be."""
+    machines = [record["machine"] for record in records if record.get("machine")]
+    if not machines:
+        return "no machine recorded"
+
+    def all_of(name: str, shorten: int | None = None) -> str:
+        found = dict.fromkeys(str(machine.get(name)) for machine in machines)
+        return ", ".join(_short(value, shorten) for value in found)
+
+    return (
+        f"{all_of('cpu')}, {all_of('cores')} cores, {all_of('threads')} threads, Python "
+        f"{all_of('python')}, torch {all_of('torch')}, seed {all_of('seed')}, commit "
+        f"{all_of('commit', 7)}"
+    )
+
+
+def _short(value: str, length: int | None) -> str:
+    if length is None or value == "None":
+        return value
+    dirty = "-dirty" if value.endswith("-dirty") else ""
+    return value[:length] + dirty

@@ -1,0 +1,101 @@
+"""A figure as plain data. What it looks like is up to `interactive.py` and `pictures.py`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Dash = Literal["solid", "dash", "dot"]
+Scale = Literal["linear", "log"]
+
+# Chosen to be told apart by the colour-blind and to be read on white and on near-black.
+OURS = ("#0f9d8a", "#2bb3c0", "#3f8fd6", "#6c7bd9", "#9a6fd0")  # Linformer, by rising k
+VANILLA = "#e8743b"
+MATERIALISED = "#c2455f"
+OTHERS = ("#d79a1e", "#8a9a2b", "#b06ab3", "#7d8597", "#5f9ea0", "#c97b63", "#6b8e23", "#a0627a")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Axis:
+    """`ticks` are (value, label); without them the library chooses."""
+
+    title: str
+    scale: Scale = "linear"
+    ticks: tuple[tuple[float, str], ...] = ()
+    range: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Points, joined unless `joined` is False. `labels` are shown when pointed at."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    colour: str
+    dash: Dash = "solid"
+    labels: tuple[str, ...] = ()
+    joined: bool = True
+    marked: bool = True
+    named_points: tuple[str, ...] = ()  # written beside the points
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Lines and points in two axes."""
+
+    name: str  # of its files
+    title: str
+    caption: str
+    x: Axis
+    y: Axis
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeatMap:
+    """values[row][column]; `labels` likewise, shown when pointed at."""
+
+    name: str
+    title: str
+    caption: str
+    x: Axis
+    y: Axis
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    values: tuple[tuple[float | None, ...], ...]
+    labels: tuple[tuple[str, ...], ...] = ()
+    unit: str = ""
+    range: tuple[float, float] | None = None
+    diverging: bool = False  # zero is the middle of the colours
+    written: bool = False  # the labels stand in the cells
+
+
+@dataclass(frozen=True, kw_only=True)
+class Group:
+    """One colour of bars; None leaves a gap."""
+
+    name: str
+    values: tuple[float | None, ...]
+    colour: str
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BarChart:
+    """Groups of horizontal bars, one group a category."""
+
+    name: str
+    title: str
+    caption: str
+    value: Axis
+    categories: tuple[str, ...]
+    groups: tuple[Group, ...]
+
+
+Figure = Chart | HeatMap | BarChart
+
+
+def length_ticks(lengths: list[int]) -> tuple[tuple[float, str], ...]:
+    """Powers of two as people write them: 512, 1k, 64k."""
+    return tuple((float(n), f"{n // 1024}k" if n % 1024 == 0 else f"{n}") for n in sorted(lengths))

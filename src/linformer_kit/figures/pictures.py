@@ -1,0 +1,136 @@
+"""Figures as PNG and SVG files, for papers and slides; matplotlib needs no browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .figure import BarChart, Chart
+from .interactive import DIVERGING, SEQUENTIAL
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from .figure import Axis, Figure, HeatMap
+
+SIZE = (7.2, 4.4)
+STYLE: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9.5,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#8a8f98",
+    "axes.grid": True,
+    "grid.color": "#e4e7eb",
+    "grid.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "linformer-kit",  # the same figure is the same file
+}
+DASHES = {"solid": "-", "dash": "--", "dot": ":"}
+
+
+def write_pictures(figure: Figure, folder: Path) -> list[Path]:
+    """NAME.png and NAME.svg in the folder."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure as Canvas
+
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with mpl.rc_context(STYLE):
+        canvas = Canvas(figsize=SIZE, layout="constrained")
+        axes = canvas.add_subplot()
+        axes.set_title(figure.title, fontsize=11, fontweight="bold", loc="left", wrap=True)
+        if isinstance(figure, Chart):
+            _chart(figure, axes)
+        elif isinstance(figure, BarChart):
+            _bars(figure, axes)
+        else:
+            _heat_map(figure, axes, canvas)
+        for kind in ("png", "svg"):
+            path = folder / f"{figure.name}.{kind}"
+            metadata = {"Date": None} if kind == "svg" else {"Software": None}
+            canvas.savefig(path, dpi=160, metadata=metadata)
+            written.append(path)
+    return written
+
+
+def _chart(figure: Chart, axes: Any) -> None:
+    for line in figure.lines:
+        axes.plot(
+            line.x,
+            line.y,
+            label=line.name,
+            color=line.colour,
+            linestyle=DASHES[line.dash] if line.joined else "none",
+            marker="o" if line.marked else None,
+            markersize=4.5 if line.joined else 8,
+            linewidth=1.9,
+        )
+    _set_axis(axes.xaxis, figure.x, axes.set_xscale, axes.set_xlabel, axes.set_xlim)
+    _set_axis(axes.yaxis, figure.y, axes.set_yscale, axes.set_ylabel, axes.set_ylim)
+    many = len(figure.lines) > 6
+    if many:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
+    elif len(figure.lines) > 1:
+        axes.legend(fontsize=8.5)
+
+
+def _set_axis(which: Any, axis: Axis, scale: Any, label: Any, limit: Any) -> None:
+    scale(axis.scale)
+    label(axis.title)
+    if axis.ticks:
+        from matplotlib.ticker import NullLocator
+
+        which.set_minor_locator(NullLocator())
+        which.set_ticks([value for value, _ in axis.ticks], [text for _, text in axis.ticks])
+    if axis.range is not None:
+        limit(axis.range)
+
+
+def _bars(figure: BarChart, axes: Any) -> None:
+    thick = 0.8 / len(figure.groups)
+    for number, group in enumerate(figure.groups):
+        places = [place + number * thick for place in range(len(figure.categories))]
+        values = [0.0 if value is None else value for value in group.values]
+        axes.barh(places, values, height=thick * 0.92, color=group.colour, label=group.name)
+    middle = thick * (len(figure.groups) - 1) / 2
+    axes.set_yticks([place + middle for place in range(len(figure.categories))], figure.categories)
+    axes.invert_yaxis()
+    axes.grid(visible=False, axis="y")
+    axes.set_xscale(figure.value.scale)
+    axes.set_xlabel(figure.value.title)
+    if len(figure.groups) > 1:
+        axes.legend(fontsize=8.5)
+
+
+def _heat_map(figure: HeatMap, axes: Any, canvas: Any) -> None:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    scale = DIVERGING if figure.diverging else SEQUENTIAL
+    colours = LinearSegmentedColormap.from_list("kit", scale)
+    values = [[float("nan") if v is None else v for v in row] for row in figure.values]
+    flat = [v for row in figure.values for v in row if v is not None]
+    low, high = figure.range or (min(flat, default=0.0), max(flat, default=1.0))
+    if figure.diverging:
+        high = max(abs(low), abs(high)) or 1.0
+        low = -high
+    image = axes.imshow(values, cmap=colours, aspect="auto", vmin=low, vmax=high)
+    axes.grid(visible=False)
+    axes.set_xlabel(figure.x.title)
+    axes.set_ylabel(figure.y.title)
+    for names, place in ((figure.columns, axes.set_xticks), (figure.rows, axes.set_yticks)):
+        step = max(1, len(names) // 12)
+        place(range(0, len(names), step), names[::step])
+    if figure.written:
+        for y, row in enumerate(figure.labels):
+            for x, text in enumerate(row):
+                value = figure.values[y][x]
+                dark = value is not None and (value - low) > 0.6 * (high - low)
+                axes.text(
+                    x, y, text, ha="center", va="center", fontsize=8,
+                    color="white" if dark else "#1c2530",
+                )  # fmt: skip
+    bar = canvas.colorbar(image, ax=axes, pad=0.02)
+    bar.set_label(figure.unit)
+    bar.outline.set_visible(False)

@@ -1,0 +1,67 @@
+"""A table as plain data: made of records once, shown in a terminal, on a page, in Markdown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+Tone = Literal["plain", "good", "bad", "quiet"]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What stands in one place of a table. `tone` says how it is to be taken."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sheet:
+    """A table. A row has an entry for every column, and the first `keys` of them name it."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Entry, ...], ...]
+    caption: str = ""
+    keys: int = 1
+    notes: tuple[str, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(
+                    f"{self.title}: a row has {len(row)} entries, the columns are "
+                    f"{len(self.columns)}."
+                )
+
+    def as_rich(self) -> Table:
+        """Without caption and notes, which are wider than the table."""
+        from rich import box
+        from rich.table import Table
+        from rich.text import Text
+
+        styles = {"plain": "", "good": "green", "bad": "yellow", "quiet": "dim"}
+        table = Table(
+            title=self.title, box=box.SIMPLE_HEAVY, padding=(0, 1, 0, 0), title_style="bold"
+        )
+        for number, column in enumerate(self.columns):
+            table.add_column(Text(column), justify="left" if number < self.keys else "right")
+        for row in self.rows:
+            table.add_row(*(Text(entry.text, style=styles[entry.tone]) for entry in row))
+        return table
+
+    def as_markdown(self) -> str:
+        """A Markdown table, without title and notes."""
+        heads = [column.replace("\n", " ") for column in self.columns]
+        marks = ["---" if number < self.keys else "---:" for number in range(len(heads))]
+        rows = [[entry.text.replace("|", "\\|") for entry in row] for row in self.rows]
+        return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))
+
+
+def entries(*texts: str | Entry) -> tuple[Entry, ...]:
+    """A row; plain strings are entries without a tone."""
+    return tuple(text if isinstance(text, Entry) else Entry(text) for text in texts)

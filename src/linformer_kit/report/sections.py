@@ -1,0 +1,191 @@
+"""The parts of the page, each made of the evidence there is; what is not there has no part."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ..analysis import heads_view, spectrum_view
+from ..bench import (
+    budget_view,
+    decode_view,
+    grid_view,
+    growth_view,
+    peers_view,
+    roofline_view,
+)
+from . import runs_view
+
+if TYPE_CHECKING:
+    from ..figures.figure import Figure
+    from ..figures.sheet import Sheet
+    from .collect import Evidence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """A heading, a sentence, what is seen, and the numbers behind it."""
+
+    name: str  # its anchor
+    title: str
+    lead: str
+    figures: tuple[Figure, ...] = ()
+    sheets: tuple[Sheet, ...] = ()
+
+
+def answer(evidence: Evidence) -> list[str]:
+    """Up to three sentences: what is saved, whether it is as good, whether it is low rank."""
+    grid = grid_view.read_grid(evidence.records)
+    saved = grid_view.in_words(grid) if grid else None
+    if saved is None:
+        saved = growth_view.in_words_of(evidence.records)
+    trained = runs_view.in_words(evidence.runs)
+    spectra = spectrum_view.spectra(evidence.records)
+    low_rank = spectrum_view.in_words(spectra[-1]) if spectra else None
+    return [
+        saved or "How much time and memory is saved was not measured: run `linformer bench grid`.",
+        trained
+        or "How well it learns beside a vanilla Transformer was not measured: run `linformer "
+        "compare`.",
+        low_rank
+        or "Whether a model's attention is low rank was not measured: run `linformer spectrum`.",
+    ]
+
+
+def sections(evidence: Evidence) -> list[Section]:
+    """In the order a user asks."""
+    found = [
+        _grid(evidence),
+        _growth(evidence),
+        _runs(evidence),
+        *_spectra(evidence),
+        *_heads(evidence),
+        _budget(evidence),
+        _peers(evidence),
+        _decode(evidence),
+        _roofline(evidence),
+    ]
+    return [section for section in found if section is not None]
+
+
+def _grid(evidence: Evidence) -> Section | None:
+    grid = grid_view.read_grid(evidence.records)
+    if grid is None:
+        return None
+    return Section(
+        name="grid",
+        title="What is saved, length by length",
+        lead="One encoder layer reads ever longer inputs. Vanilla is shown in two forms: SDPA, the "
+        "fused attention of today, and materialised, which holds all n x n scores as in the year "
+        "of the paper.",
+        figures=tuple(grid_view.figures(grid)),
+        sheets=tuple(grid_view.sheets(grid)),
+    )
+
+
+def _growth(evidence: Evidence) -> Section | None:
+    figures = growth_view.figures(evidence.records)
+    if not figures or grid_view.read_grid(evidence.records) is not None:
+        return None
+    return Section(
+        name="growth",
+        title="How it grows with the length",
+        lead="One encoder reads ever longer inputs; full attention is PyTorch's fused kernel.",
+        figures=tuple(figures),
+        sheets=tuple(growth_view.sheets(evidence.records)),
+    )
+
+
+def _runs(evidence: Evidence) -> Section | None:
+    if not evidence.runs:
+        return None
+    return Section(
+        name="runs",
+        title="Does it learn as well?",
+        lead="Models that were trained on the same data with the same settings; only the attention "
+        "differs.",
+        figures=tuple(runs_view.figures(evidence.runs)),
+        sheets=(runs_view.sheet(evidence.runs),),
+    )
+
+
+def _spectra(evidence: Evidence) -> list[Section]:
+    return [
+        Section(
+            name=f"spectrum-{number}",
+            title=f"Is the attention of {spectrum_view.short_name(record)} low rank?",
+            lead=spectrum_view.in_words(record),
+            figures=tuple(spectrum_view.figures(record)),
+            sheets=(spectrum_view.sheet(record),),
+        )
+        for number, record in enumerate(spectrum_view.spectra(evidence.records), start=1)
+    ]
+
+
+def _heads(evidence: Evidence) -> list[Section]:
+    return [
+        Section(
+            name=f"heads-{number}",
+            title="What a head looks at",
+            lead="The attention of one head is n x k: each token chooses among k rows, and E says "
+            "which positions a row is made of.",
+            figures=tuple(heads_view.figures(record)),
+            sheets=(heads_view.sheet(record),),
+        )
+        for number, record in enumerate(heads_view.looks(evidence.records), start=1)
+    ]
+
+
+def _budget(evidence: Evidence) -> Section | None:
+    sheets = budget_view.sheets(evidence.records)
+    if not sheets:
+        return None
+    return Section(
+        name="budget",
+        title="The same tokens, in longer pieces",
+        lead="A batch has a fixed number of tokens. Cut into longer pieces they cost a Linformer "
+        "the same, and a vanilla Transformer more and more.",
+        figures=tuple(budget_view.figures(evidence.records)),
+        sheets=tuple(sheets),
+    )
+
+
+def _peers(evidence: Evidence) -> Section | None:
+    sheets = peers_view.sheets(evidence.records)
+    if not sheets:
+        return None
+    return Section(
+        name="peers",
+        title="Beside the other encoders for long inputs",
+        lead="Every implementation that installs from PyPI and runs on a CPU, at matched sizes, "
+        "taking turns in one process.",
+        figures=tuple(peers_view.figures(evidence.records)),
+        sheets=tuple(sheets),
+    )
+
+
+def _decode(evidence: Evidence) -> Section | None:
+    sheets = decode_view.sheets(evidence.records)
+    if not sheets:
+        return None
+    return Section(
+        name="decode",
+        title="Generating after a long text",
+        lead="What one more token costs. A vanilla decoder keeps every token; a Linformer keeps a "
+        "window and k slots.",
+        figures=tuple(decode_view.figures(evidence.records)),
+        sheets=tuple(sheets),
+    )
+
+
+def _roofline(evidence: Evidence) -> Section | None:
+    sheets = roofline_view.sheets(evidence.records)
+    if not sheets:
+        return None
+    return Section(
+        name="roofline",
+        title="How much of the machine is used",
+        lead="Each operation of a layer against what this machine can do at most.",
+        figures=tuple(roofline_view.figures(evidence.records)),
+        sheets=tuple(sheets),
+    )
