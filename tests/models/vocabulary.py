@@ -10,8 +10,6 @@ from transformers import PreTrainedTokenizerFast
 
 SPECIAL = ["[PAD]", "[BOS]", "[EOS]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 WORDS = "the a cat dog bird sat slept ran on under mat tree in Paris London Anna lives good bad"
-    "the a cat dog bird sat slept ran on under mat tree in Paris London Anna lives good bad film"
-)
 
 
 def tokenizer_of(*, pairs: bool = False) -> PreTrainedTokenizerFast:
