@@ -123,6 +123,14 @@ def in_words(record: Record) -> str:
     return f"{words}; {trend(record)}."
 
 
+def range_of_k(record: Record) -> str | None:
+    """From the least to the most that a layer is suggested."""
+    ks = [k for layer in record["layers"] if (k := suggested_k(layer, record["length"]))]
+    if not ks:
+        return None
+    return f"{min(ks)}" if min(ks) == max(ks) else f"{min(ks)} to {max(ks)}"
+
+
 def trend(record: Record) -> str:
     """The paper: higher layers are lower rank. What is seen here, by the 90% rank."""
     needed = [layer["smallest"]["0.9"] or len(layer["curve"]) for layer in record["layers"]]

@@ -2,9 +2,10 @@
 
 16,384 tokens as 64 inputs of 256 or as one of 16,384: Linformer's work is the same, the vanilla
 Transformer's grows. Encoder alone, and encoder with decoder (a text of the same length, which
-attends to the encoder's output). Inference of models of `depth` layers without embeddings. All
-contestants of a length and a shape take turns. The yardstick of `gemm.py` runs in the same rounds:
-lengths are measured minutes apart, and it tells whether the machine was the same.
+attends to the encoder's output). Inference of models of `depth` layers without embeddings. What is
+asked is how the time of one model changes with the length, so a cell is one model, and all lengths
+take turns. The yardstick of `gemm.py` runs in the same rounds: cells are measured minutes apart,
+and it tells whether the machine was the same.
 """
 
 from __future__ import annotations
@@ -79,7 +80,7 @@ class EncoderDecoder(nn.Module):
 
 
 def cells(bench: BudgetBench) -> list[Cell]:
-    return [_cell(bench, shape, length) for shape in bench.shapes for length in bench.lengths]
+    return [_cell(bench, shape, k) for shape in bench.shapes for k in (None, *bench.ks)]
 
 
 def build(bench: BudgetBench, shape: Shape, length: int, k: int | None) -> nn.Module:
@@ -110,12 +111,12 @@ def build(bench: BudgetBench, shape: Shape, length: int, k: int | None) -> nn.Mo
     return EncoderDecoder(encoder, decoder).eval()
 
 
-def _cell(bench: BudgetBench, shape: Shape, length: int) -> Cell:
+def _cell(bench: BudgetBench, shape: Shape, k: int | None) -> Cell:
     settings = {
         "shape": shape,
-        "length": length,
+        "k": k,
+        "lengths": list(bench.lengths),
         "tokens": bench.tokens,
-        "ks": list(bench.ks),
         "dim": bench.dim,
         "num_heads": bench.num_heads,
         "depth": bench.depth,
@@ -125,28 +126,23 @@ def _cell(bench: BudgetBench, shape: Shape, length: int) -> Cell:
 
     def run(say: Say) -> list[Record]:
         generator = torch.Generator().manual_seed(bench.seed)
-        x = torch.randn(bench.tokens // length, length, bench.dim, generator=generator)
-        who: list[int | None] = [None, *bench.ks]
-        names = {k: "vanilla" if k is None else f"k {k}" for k in who}
-        runs = {names[k]: _forward(build(bench, shape, length, k), x) for k in who}
+        flat = torch.randn(bench.tokens, bench.dim, generator=generator)
+        runs: dict[str, Callable[[], object]] = {}
+        for length in bench.lengths:
+            x = flat.view(-1, length, bench.dim)
+            runs[f"n {length}"] = _forward(build(bench, shape, length, k), x)
         runs["gemm"] = gemm(SIZE)
         with fixed_threads(bench.threads):
-            timings = alternate(runs, rounds=bench.rounds, say=say)
+            timings = alternate(runs, rounds=bench.rounds, fewest=2, say=say)
+        lengths: list[int | None] = [*bench.lengths, None]  # None: the yardstick
         return [
-            *(
-                {
-                    "k": k,
-                    "contestant": name,
-                    **timings[name].as_record(),
-                    "note": timings[name].note,
-                }
-                for k, name in names.items()
-            ),
-            {"k": None, "contestant": "gemm", **timings["gemm"].as_record(), "note": None},
+            {"length": length, **timing.as_record(), "note": timing.note}
+            for length, timing in zip(lengths, timings.values(), strict=True)
         ]
 
-    work = (3 if shape == "encoder-decoder" else 1) * (1 + length / 4096)
-    return Cell(name=f"{shape}, n {length:,}", settings=settings, work=work, run=run)
+    work = (3 if shape == "encoder-decoder" else 1) * (4.0 if k is None else 1.0)
+    name = f"{shape}, {'vanilla' if k is None else f'k {k}'}"
+    return Cell(name=name, settings=settings, work=work, run=run)
 
 
 def _forward(model: nn.Module, x: Tensor) -> Callable[[], object]:

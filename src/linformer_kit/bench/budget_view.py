@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # The WMT14 project's encoder at 16,384 tokens: what its vanilla grew by from n 256 to 16,384.
 EARLIER_VANILLA_GROWTH = 9.6
+FLAT = 1.15
 
 
 def sheets(records: Sequence[Record]) -> list[Sheet]:
@@ -28,101 +29,94 @@ def figures(records: Sequence[Record]) -> list[Chart]:
     return [_chart(shape, chosen) for shape, chosen in _by_shape(records).items()]
 
 
-def growth(records: Sequence[Record], contestant: str) -> float | None:
-    """The slowest over the fastest length, of best times, for records of one shape."""
-    times = [
-        result["best"]
-        for record in records
-        for result in record["results"]
-        if result["contestant"] == contestant and result["best"] is not None
-    ]
+def growth(record: Record) -> float | None:
+    """The slowest length over the fastest, by best times."""
+    times = [seconds for length, seconds in times_of(record).items() if length is not None]
     return max(times) / min(times) if times else None
 
 
+def times_of(record: Record) -> dict[int | None, float]:
+    """Best times by length; None is the yardstick."""
+    return {r["length"]: r["best"] for r in record["results"] if r["best"] is not None}
+
+
 def _by_shape(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Vanilla first, then by k."""
     shapes: dict[str, list[Record]] = {}
     for record in latest(records, BENCH):
         shapes.setdefault(record["cell"]["shape"], []).append(record)
     return {
-        shape: sorted(chosen, key=lambda record: record["cell"]["length"])
+        shape: sorted(chosen, key=lambda record: record["cell"]["k"] or 0)
         for shape, chosen in shapes.items()
     }
 
 
-def _contestants(records: Sequence[Record]) -> list[str]:
-    names = dict.fromkeys(r["contestant"] for record in records for r in record["results"])
-    return [name for name in names if name != "gemm"]
-
-
 def _sheet(shape: str, records: list[Record]) -> Sheet:
-    names = _contestants(records)
-    rows = []
-    for record in records:
-        best = {result["contestant"]: result["best"] for result in record["results"]}
-        rows.append(
-            entries(
-                f"{record['cell']['length']:,}",
-                *(quantities.seconds(best.get(name)) for name in names),
-                quantities.seconds(best.get("gemm")),
-            )
-        )
+    times = [times_of(record) for record in records]
+    lengths = sorted({n for found in times for n in found if n is not None})
+    rows = [
+        entries(f"{length:,}", *(quantities.seconds(found.get(length)) for found in times))
+        for length in lengths
+    ]
     spread = []
-    for name in (*names, "gemm"):
-        times = growth(records, name)
-        tone = (
-            "plain" if name in ("vanilla", "gemm") else "good" if times and times <= 1.15 else "bad"
-        )
-        spread.append(Entry("-" if times is None else f"{times:.2f}x", tone))  # type: ignore[arg-type]
-    rows.append((Entry("slowest / fastest"), *spread))
+    for record in records:
+        grown = growth(record)
+        text = "-" if grown is None else f"{grown:.2f}x"
+        flat = grown is not None and grown <= FLAT
+        vanilla = record["cell"]["k"] is None
+        spread.append(Entry(text) if vanilla else Entry(text, "good" if flat else "bad"))
+    yardstick = [quantities.seconds(found.get(None)) for found in times]
     return Sheet(
         title=f"{_title(shape)}: time of {records[0]['cell']['tokens']:,} tokens",
-        columns=("n", *(_name(name) for name in names), "one GEMM"),
-        rows=tuple(rows),
+        columns=("n", *(_name(record) for record in records)),
+        rows=(
+            *rows,
+            (Entry("slowest / fastest"), *spread),
+            entries("one GEMM beside it", *yardstick),
+        ),
         caption=_caption(records),
         notes=(
             "In the WMT14 project that this follows, vanilla grew "
-            f"{EARLIER_VANILLA_GROWTH} times from n 256 to 16,384, on a GPU. The GEMM column is a "
-            "fixed product in the same rounds: where it moves, the machine did.",
+            f"{EARLIER_VANILLA_GROWTH} times from n 256 to 16,384, on a GPU.",
         ),
     )
 
 
 def _chart(shape: str, records: list[Record]) -> Chart:
-    names = _contestants(records)
     lines = []
-    for number, name in enumerate(names):
-        points = [
-            (record["cell"]["length"], result["best"])
-            for record in records
-            for result in record["results"]
-            if result["contestant"] == name and result["best"] is not None
-        ]
+    for number, record in enumerate(records):
+        vanilla = record["cell"]["k"] is None
+        points = sorted((n, time) for n, time in times_of(record).items() if n is not None)
         lines.append(
             Line(
-                name=_name(name),
+                name=_name(record),
                 x=tuple(float(n) for n, _ in points),
                 y=tuple(seconds for _, seconds in points),
-                colour=VANILLA if name == "vanilla" else OURS[(number - 1) % len(OURS)],
-                dash="dash" if name == "vanilla" else "solid",
+                colour=VANILLA if vanilla else OURS[(number - 1) % len(OURS)],
+                dash="dash" if vanilla else "solid",
                 labels=tuple(
-                    f"{_name(name)}: {quantities.seconds(seconds)} at n = {n:,}"
+                    f"{_name(record)}: {quantities.seconds(seconds)} at n = {n:,}"
                     for n, seconds in points
                 ),
             )
         )
-    lengths = [record["cell"]["length"] for record in records]
     return Chart(
         name=f"budget-{shape}",
         title=f"{_title(shape)}: the same tokens in longer pieces",
         caption=f"A flat line means that length costs nothing. {_caption(records)}.",
-        x=Axis(title="tokens n in a piece", scale="log", ticks=length_ticks(lengths)),
+        x=Axis(
+            title="tokens n in a piece",
+            scale="log",
+            ticks=length_ticks(records[0]["cell"]["lengths"]),
+        ),
         y=Axis(title=f"seconds for {records[0]['cell']['tokens']:,} tokens", scale="log"),
         lines=tuple(lines),
     )
 
 
-def _name(contestant: str) -> str:
-    return "vanilla" if contestant == "vanilla" else f"Linformer {contestant.replace(' ', ' = ')}"
+def _name(record: Record) -> str:
+    k = record["cell"]["k"]
+    return "vanilla" if k is None else f"k = {k}"
 
 
 def _title(shape: str) -> str:

@@ -16,7 +16,8 @@ import torch
 
 from ..core import checks
 from ..core.cached import CacheState, CausalFullAttention
-from ..core.decoder import DecoderLayer, LinformerDecoder
+from ..core.decoder import LinformerDecoder
+from ..core.decoder_layer import DecoderLayer
 from ..core.state import DecoderState
 from .cells import Cell
 from .memory import Work, peak_memory

@@ -10,7 +10,7 @@ import typer
 import linformer_kit
 
 from ..errors import UserError
-from . import analysis, bench, cells, keras_time, toolkit
+from . import analysis, bench, cells, keras_time, report, toolkit
 
 # What typer raises for an option that does not exist or a value that does not parse. It is not
 # exported, and where it lives depends on the version.
@@ -26,7 +26,7 @@ for measure in cells.COMMANDS:
 app.add_typer(bench.app, name="bench")
 toolkit.add_to(app)
 app.command("keras-time")(keras_time.keras_time)
-for look in analysis.COMMANDS:
+for look in (*analysis.COMMANDS, report.report):
     app.command()(look)
 
 

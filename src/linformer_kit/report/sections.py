@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..analysis import heads_view, spectrum_view
 from ..bench import (
@@ -27,10 +27,46 @@ class Section:
     """A heading, a sentence, what is seen, and the numbers behind it."""
 
     name: str  # its anchor
+    short: str  # in the navigation
     title: str
     lead: str
     figures: tuple[Figure, ...] = ()
     sheets: tuple[Sheet, ...] = ()
+
+
+class Highlight(NamedTuple):
+    """A number that says much, and what it is."""
+
+    value: str
+    label: str
+
+
+def highlights(evidence: Evidence) -> list[Highlight]:
+    """The numbers at the head of the page."""
+    found = []
+    grid = grid_view.read_grid(evidence.records)
+    best = grid_view.best_saving(grid) if grid else None
+    if best is not None:
+        found.append(Highlight(f"{best.time:.1f}x", f"faster than SDPA at {best.length:,} tokens"))
+        if best.memory is not None:
+            found.append(
+                Highlight(f"{best.memory:.1f}x", f"less memory than SDPA at {best.length:,} tokens")
+            )
+        if best.old is not None:
+            found.append(
+                Highlight(
+                    f"{best.old:.1f}x",
+                    f"faster than the attention of 2020 at {best.old_length:,} tokens",
+                )
+            )
+    spectra = spectrum_view.spectra(evidence.records)
+    if spectra:
+        ks = spectrum_view.range_of_k(spectra[-1])
+        if ks is not None:
+            found.append(
+                Highlight(ks, f"k that keeps 90% of {spectrum_view.short_name(spectra[-1])}")
+            )
+    return found
 
 
 def answer(evidence: Evidence) -> list[str]:
@@ -74,6 +110,7 @@ def _grid(evidence: Evidence) -> Section | None:
         return None
     return Section(
         name="grid",
+        short="Saved",
         title="What is saved, length by length",
         lead="One encoder layer reads ever longer inputs. Vanilla is shown in two forms: SDPA, the "
         "fused attention of today, and materialised, which holds all n x n scores as in the year "
@@ -89,6 +126,7 @@ def _growth(evidence: Evidence) -> Section | None:
         return None
     return Section(
         name="growth",
+        short="Growth",
         title="How it grows with the length",
         lead="One encoder reads ever longer inputs; full attention is PyTorch's fused kernel.",
         figures=tuple(figures),
@@ -101,6 +139,7 @@ def _runs(evidence: Evidence) -> Section | None:
         return None
     return Section(
         name="runs",
+        short="Training",
         title="Does it learn as well?",
         lead="Models that were trained on the same data with the same settings; only the attention "
         "differs.",
@@ -113,6 +152,7 @@ def _spectra(evidence: Evidence) -> list[Section]:
     return [
         Section(
             name=f"spectrum-{number}",
+            short="Low rank",
             title=f"Is the attention of {spectrum_view.short_name(record)} low rank?",
             lead=spectrum_view.in_words(record),
             figures=tuple(spectrum_view.figures(record)),
@@ -126,6 +166,7 @@ def _heads(evidence: Evidence) -> list[Section]:
     return [
         Section(
             name=f"heads-{number}",
+            short="Heads",
             title="What a head looks at",
             lead="The attention of one head is n x k: each token chooses among k rows, and E says "
             "which positions a row is made of.",
@@ -142,6 +183,7 @@ def _budget(evidence: Evidence) -> Section | None:
         return None
     return Section(
         name="budget",
+        short="Fixed tokens",
         title="The same tokens, in longer pieces",
         lead="A batch has a fixed number of tokens. Cut into longer pieces they cost a Linformer "
         "the same, and a vanilla Transformer more and more.",
@@ -156,6 +198,7 @@ def _peers(evidence: Evidence) -> Section | None:
         return None
     return Section(
         name="peers",
+        short="Peers",
         title="Beside the other encoders for long inputs",
         lead="Every implementation that installs from PyPI and runs on a CPU, at matched sizes, "
         "taking turns in one process.",
@@ -170,6 +213,7 @@ def _decode(evidence: Evidence) -> Section | None:
         return None
     return Section(
         name="decode",
+        short="Generating",
         title="Generating after a long text",
         lead="What one more token costs. A vanilla decoder keeps every token; a Linformer keeps a "
         "window and k slots.",
@@ -184,6 +228,7 @@ def _roofline(evidence: Evidence) -> Section | None:
         return None
     return Section(
         name="roofline",
+        short="Roofline",
         title="How much of the machine is used",
         lead="Each operation of a layer against what this machine can do at most.",
         figures=tuple(roofline_view.figures(evidence.records)),

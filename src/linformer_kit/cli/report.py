@@ -1,0 +1,48 @@
+"""`linformer report`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from ..bench.grid_view import headline, read_grid
+from .bench import print_plainly
+from .mistakes import UserError, users_mistakes
+from .sheets import show_sheets
+
+
+def report(
+    paths: Annotated[list[Path], typer.Argument(help="Records, runs, or folders that hold them.")],
+    out: Annotated[Path, typer.Option(help="The page to write.")] = Path("report.html"),
+    title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
+    pictures: Annotated[
+        bool,
+        typer.Option("--pictures/--no-pictures", help="Also write PNG and SVG of figures."),
+    ] = True,
+) -> None:
+    """One page of all that was measured and trained: what is saved, and does it hold?"""
+    try:
+        from ..report.collect import collect
+        from ..report.write import TITLE, write_report
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in ("plotly", "matplotlib"):
+            raise
+        raise UserError(
+            f"a report needs {error.name}: pip install 'linformer-kit[report]'"
+        ) from error
+    with users_mistakes():
+        evidence = collect(paths)
+        written = write_report(evidence, out, title=title or TITLE, pictures=pictures)
+    console, aside = Console(), Console(stderr=True)
+    for problem in evidence.problems:
+        print_plainly(aside, problem)
+    grid = read_grid(evidence.records)
+    if grid is not None:
+        show_sheets(console, [headline(grid)])
+    for sentence in written.answer:
+        print_plainly(console, sentence)
+    if written.pictures:
+        folder = written.pictures[0].parent
+        print_plainly(console, f"{len(written.pictures)} pictures are in {folder}")
+    print_plainly(console, f"The report is {written.page.resolve()}")

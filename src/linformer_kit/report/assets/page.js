@@ -1,0 +1,70 @@
+"use strict";
+(function () {
+  const root = document.documentElement;
+  const drawings = JSON.parse(document.getElementById("drawings").textContent);
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const button = document.querySelector("button.theme");
+  let chosen = null; // by the reader; null follows the system
+
+  function theme() {
+    return chosen || (dark.matches ? "dark" : "light");
+  }
+  function colour(name) {
+    return getComputedStyle(root).getPropertyValue(name).trim();
+  }
+  function narrow(element) {
+    return element.clientWidth < 480;
+  }
+  // What depends on the theme and on the width of the screen; the rest comes with the drawing.
+  function dressed(layout, element) {
+    const small = narrow(element);
+    const axis = { gridcolor: colour("--grid"), linecolor: colour("--line"), zerolinecolor: colour("--grid") };
+    const out = Object.assign({}, layout, {
+      paper_bgcolor: "rgba(0,0,0,0)",
+      plot_bgcolor: "rgba(0,0,0,0)",
+      font: { color: colour("--ink"), size: small ? 11 : 12, family: getComputedStyle(document.body).fontFamily },
+      margin: { l: small ? 44 : 56, r: 12, t: 10, b: small ? 40 : 48 },
+      legend: { orientation: "h", y: -0.22, x: 0, font: { size: small ? 10 : 11 } },
+      hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--accent"), font: { color: colour("--ink") } },
+      dragmode: small ? false : "zoom",
+    });
+    for (const name of ["xaxis", "yaxis"]) out[name] = Object.assign({}, axis, layout[name]);
+    return out;
+  }
+  const options = {
+    responsive: true,
+    displaylogo: false,
+    modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
+  };
+  function draw() {
+    return Promise.all(
+      Object.keys(drawings).map(function (name) {
+        const element = document.getElementById("plot-" + name);
+        const one = drawings[name];
+        return window.Plotly.react(element, one.data, dressed(one.layout, element), options);
+      })
+    );
+  }
+  function apply(to) {
+    root.dataset.theme = to;
+    button.textContent = to === "dark" ? "Light" : "Dark";
+    button.setAttribute("aria-label", "Switch to " + button.textContent.toLowerCase() + " colours");
+    return draw();
+  }
+  button.addEventListener("click", function () {
+    chosen = theme() === "dark" ? "light" : "dark";
+    apply(chosen);
+  });
+  dark.addEventListener("change", function () {
+    apply(theme());
+  });
+  window.addEventListener("beforeprint", function () {
+    apply("light");
+  });
+  window.addEventListener("afterprint", function () {
+    apply(theme());
+  });
+  apply(theme()).then(function () {
+    document.body.dataset.plots = "drawn";
+  });
+})();

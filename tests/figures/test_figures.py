@@ -1,0 +1,68 @@
+"""Figures: the same data becomes a drawing for a page, and PNG and SVG files."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from linformer_kit.figures.figure import Axis, BarChart, Chart, Group, HeatMap, Line, length_ticks
+from linformer_kit.figures.interactive import drawing, library
+from linformer_kit.figures.pictures import write_pictures
+
+CHART = Chart(
+    name="chart",
+    title="Time",
+    caption="",
+    x=Axis(title="n", scale="log", ticks=length_ticks([512, 1024])),
+    y=Axis(title="s", range=(0.0, 2.0)),
+    lines=(
+        Line(name="ours", x=(512.0, 1024.0), y=(1.0, 2.0), colour="#0f9d8a", labels=("a", "b")),
+        Line(name="point", x=(512.0,), y=(1.5,), colour="#e8743b", joined=False),
+    ),
+)
+MAP = HeatMap(
+    name="map",
+    title="Heads",
+    caption="",
+    x=Axis(title="head"),
+    y=Axis(title="layer"),
+    columns=("1", "2"),
+    rows=("1",),
+    values=((0.5, None),),
+    labels=(("50%", ""),),
+    written=True,
+)
+BARS = BarChart(
+    name="bars",
+    title="Memory",
+    caption="",
+    value=Axis(title="MB"),
+    categories=("a", "b"),
+    groups=(Group(name="m", values=(1.0, None), colour="#0f9d8a"),),
+)
+
+
+@pytest.mark.parametrize("figure", [CHART, MAP, BARS], ids=lambda figure: figure.name)
+def test_a_drawing_is_what_plotly_accepts(figure):
+    import plotly.graph_objects as go
+
+    found = drawing(figure)
+    go.Figure(found)  # refuses names and values that plotly does not know
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize("figure", [CHART, MAP, BARS], ids=lambda figure: figure.name)
+def test_pictures_are_png_and_svg(figure, tmp_path):
+    png, svg = write_pictures(figure, tmp_path / "new")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert figure.title in "".join(ET.parse(svg).getroot().itertext())
+
+
+def test_lengths_are_labelled_as_people_write_them():
+    assert length_ticks([65536, 512]) == ((512.0, "512"), (65536.0, "64k"))
+
+
+def test_the_library_is_there_without_a_network():
+    assert "plotly.js" in library()[:200]
