@@ -1,0 +1,82 @@
+"""`linformer heads`: E as it is applied, the n x k weights, and what each row looks at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from linformer_kit.analysis.encoders import load_encoder
+from linformer_kit.analysis.heads import HeadsOptions, look_at_heads
+from linformer_kit.analysis.heads_view import figures, sheet
+from linformer_kit.models import LinformerConfig, LinformerModel
+
+from .test_spectrum import MACHINE, save_bert, save_tokenizer, text
+
+__all__ = ["text"]  # a fixture
+
+
+def save_linformer(folder: Path, **more: object) -> Path:
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 45, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    options = {"max_position_embeddings": 32, "intermediate_size": 32, "k": 8, **more}
+    LinformerModel(LinformerConfig(**sizes, **options)).save_pretrained(folder)
+    save_tokenizer(folder)
+    return folder
+
+
+@pytest.mark.parametrize("sharing", ["none", "headwise", "kv", "layerwise"])
+def test_a_learned_e_is_shown_as_it_is(tmp_path, text, sharing):
+    encoder = load_encoder(str(save_linformer(tmp_path, sharing=sharing)))
+    options = HeadsOptions(layer=2, head=2, length=32)
+    record = look_at_heads(encoder, [text], options, machine=MACHINE)
+    core = encoder.model.encoder
+    projection = core.projection or core.layers[1].attention.projection
+    weight = projection.weight.detach().flatten(0, 1)  # (sides * heads, k, n)
+    assert len(record["matrices"]) == len(weight)
+    for found, expected in zip(record["matrices"], weight, strict=True):
+        torch.testing.assert_close(torch.tensor(found["values"]), expected, atol=1e-5, rtol=0)
+    assert (record["attention"]["rows"], record["attention"]["columns"]) == (32, 8)
+    assert sum(row["used"] for row in record["rows"]) == pytest.approx(1.0, abs=1e-4)
+
+
+@pytest.mark.parametrize("projection", ["conv", "mean", "fixed", "dynamic"])
+def test_every_kind_of_matrix_can_be_shown(tmp_path, text, projection):
+    encoder = load_encoder(str(save_linformer(tmp_path, projection=projection)))
+    record = look_at_heads(encoder, [text], HeadsOptions(length=32), machine=MACHINE)
+    assert len(record["rows"]) == 8
+    assert len(sheet(record).rows) == 8
+    assert len(figures(record)) == 1 + len(record["matrices"])
+    if projection == "mean":  # row j is made of the 4 positions of its window
+        assert record["rows"][3]["middle"] == 13.5
+        assert record["rows"][3]["positions_in_use"] == 4.0
+
+
+def test_a_shorter_text_shows_the_part_of_e_that_is_used(tmp_path, text):
+    encoder = load_encoder(str(save_linformer(tmp_path)))
+    record = look_at_heads(encoder, [text], HeadsOptions(length=20), machine=MACHINE)
+    assert record["matrices"][0]["columns"] == 20
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"layer": 3}, "--layer must be at most 2: got 3"),
+        ({"head": 3}, "--head must be at most 2: got 3"),
+    ],
+)
+def test_a_head_that_is_not_there_is_refused(tmp_path, text, options, message):
+    encoder = load_encoder(str(save_linformer(tmp_path)))
+    with pytest.raises(ValueError, match=message):
+        look_at_heads(encoder, [text], HeadsOptions(length=32, **options), machine=MACHINE)
+
+
+def test_a_model_without_e_is_refused(tmp_path, text):
+    options = HeadsOptions(length=32)
+    vanilla = load_encoder(str(save_linformer(tmp_path / "full", projection="full", k=None)))
+    with pytest.raises(ValueError, match="projection='full', the vanilla Transformer"):
+        look_at_heads(vanilla, [text], options, machine=MACHINE)
+    bert = load_encoder(str(save_bert(tmp_path / "bert")))
+    with pytest.raises(ValueError, match="is no Linformer, and has no E to look at.*'bert'"):
+        look_at_heads(bert, [text], options, machine=MACHINE)

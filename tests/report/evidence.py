@@ -1,0 +1,174 @@
+"""Evidence of every kind, made up but of the right form, for tests of the page."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from linformer_kit.bench.records import RecordFile
+
+MACHINE = {
+    "cpu": "a <CPU>",
+    "cores": 2,
+    "threads": 2,
+    "python": "3.11",
+    "torch": "2.13",
+    "seed": 0,
+    "commit": "0123456789abcdef",
+}
+
+
+def times(best: float) -> dict:
+    return {"seconds": [best], "best": best, "median": best, "spread": 0.0, "note": None}
+
+
+def grid_records() -> list[dict]:
+    records = []
+    sizes = {"batch": 1, "dim": 8, "num_heads": 1}
+    for length in (512, 4096):
+        forms = [("sdpa", None, 4.0), ("materialised", None, 8.0), ("linformer", 128, 1.0)]
+        cell = {"what": "time", "length": length, **sizes, "ks": [128], "rounds": 1}
+        results = [{"form": f, "k": k, **times(t * length)} for f, k, t in forms]
+        records.append({"bench": "grid", "cell": cell, "results": results, "machine": MACHINE})
+        for form, k, size in forms:
+            cell = {"what": "memory", "length": length, **sizes, "form": form, "k": k}
+            result = {"form": form, "k": k, "work": int(size * length * 1000), "note": None}
+            records.append({"bench": "grid", "cell": cell, "results": [result], "machine": MACHINE})
+    return records
+
+
+def budget_record(k: int | None) -> dict:
+    sizes = {"tokens": 512, "dim": 8, "num_heads": 1, "depth": 1, "lengths": [256, 512]}
+    return {
+        "bench": "budget",
+        "cell": {"shape": "encoder", "k": k, **sizes},
+        "results": [{"length": n, **times(1.0)} for n in (256, 512, None)],
+        "machine": MACHINE,
+    }
+
+
+def peers_records() -> list[dict]:
+    sizes = {"dim": 8, "num_heads": 1, "k": 4, "length": 512, "batch": 1, "depth": 1}
+    timed = [
+        {"peer": "linformer-kit", **times(1.0), "ours_times_faster": 1.0},
+        {"peer": "FNet", **times(0.5), "ours_times_faster": 0.5},
+    ]
+    cell = {"what": "time", "mode": "training", **sizes}
+    records = [{"bench": "peers", "cell": cell, "results": timed, "machine": MACHINE}]
+    for peer, work in (("linformer-kit", 1000), ("FNet", 3000)):
+        cell = {"what": "memory", "peer": peer, **sizes}
+        result = {"peer": peer, "work": work, "note": None}
+        records.append({"bench": "peers", "cell": cell, "results": [result], "machine": MACHINE})
+    return records
+
+
+def decode_records() -> list[dict]:
+    sizes = {"dim": 8, "num_heads": 1, "depth": 1, "k": 4, "window": 8, "batch": 1, "steps": 2}
+    return [
+        {
+            "bench": "decode",
+            "cell": {"what": "time", "context": context, **sizes},
+            "results": [
+                {"decoder": kind, **times(0.1), "state": 100} for kind in ("linformer", "vanilla")
+            ],
+            "machine": MACHINE,
+        }
+        for context in (1024, 4096)
+    ]
+
+
+def roofline_record() -> dict:
+    names = {"GEMM": (1000, 0), "copy": (0, 100), "whole layer": (500, 0), "E X": (100, 10)}
+    return {
+        "bench": "roofline",
+        "cell": {"dim": 8, "num_heads": 1, "k": 4, "length": 512, "batch": 1},
+        "results": [
+            {"operation": name, "flops": flops, "bytes": size, "times": 1, **times(1.0)}
+            for name, (flops, size) in names.items()
+        ],
+        "machine": MACHINE,
+    }
+
+
+def spectrum_record() -> dict:
+    layer = {
+        "curve": [0.5, 0.8, 0.95, 1.0],
+        "smallest": {"0.9": 3, "0.95": 3, "0.99": 4},
+        "heads": {"kept": [0.8, 0.7], "smallest": {"0.9": [3, 4], "0.95": [3, 4], "0.99": [4, 4]}},
+    }
+    about = {"model": "some/</script><b>bert", "model_type": "bert", "texts": ["t"], "pieces": 1}
+    sizes = {"length": 4, "columns": [4, 4], "rank": 2, "method": "exact"}
+    return {"kind": "spectrum", **about, **sizes, "layers": [layer, layer], "machine": MACHINE}
+
+
+def heads_record() -> dict:
+    image = {"rows": 2, "columns": 2, "pooled": False, "values": [[0.1, -0.9], [0.5, 0.5]]}
+    token = {"token": "<b>", "position": 0, "share": 0.5, "sign": -1}
+    row = {"used": 0.5, "middle": 0.5, "width": 0.5, "positions_in_use": 1.5, "tokens": [token]}
+    about = {"model": "run", "texts": ["t"], "length": 2, "layer": 1, "head": 1}
+    return {
+        "kind": "heads",
+        **about,
+        "projection": "linear",
+        "sharing": "kv",
+        "attention": image,
+        "matrices": [{"name": "E = F", **image}],
+        "rows": [row, row],
+        "machine": MACHINE,
+    }
+
+
+def growth_records() -> list[dict]:
+    sizes = {"dim": 8, "num_heads": 1, "k": 4, "batch": 1, "depth": 1}
+    return [
+        {
+            "bench": "growth",
+            "contestant": who,
+            **sizes,
+            "length": length,
+            **times(time * length),
+            "memory_work": 1000 * length,
+            "memory_total": 2000 * length,
+            "machine": MACHINE,
+        }
+        for length in (512, 1024)
+        for who, time in (("full", 2.0), ("linformer-kit", 1.0))
+    ]
+
+
+def all_records() -> list[dict]:
+    return [
+        *grid_records(),
+        budget_record(None),
+        budget_record(32),
+        *peers_records(),
+        *decode_records(),
+        roofline_record(),
+        spectrum_record(),
+        heads_record(),
+    ]
+
+
+def write_records(path: Path, records: list[dict]) -> Path:
+    with RecordFile(path) as file:
+        for record in records:
+            file.append(record)
+    return path
+
+
+def write_run(folder: Path, *, projection: str, perplexity: float, seconds: float) -> Path:
+    """A run folder as `linformer train` leaves it."""
+    (folder / "best").mkdir(parents=True)
+    model = {"projection": projection, "k": 8, "max_position_embeddings": 32}
+    (folder / "best" / "config.json").write_text(json.dumps(model))
+    (folder / "config.yaml").write_text("task: mlm\n")
+    (folder / "environment.json").write_text(json.dumps(MACHINE))
+    lines: list[dict] = [
+        {"step": s, "loss": 5.0 - s / 10, "seconds": s * seconds, "seconds_per_step": seconds}
+        for s in (1, 2, 3)
+    ]
+    lines.append({"step": 3, "seconds": 3.0, "validation": {"perplexity": perplexity}})
+    write_records(folder / "metrics.jsonl", lines)
+    evaluation = {"part": "test", "metrics": {"perplexity": perplexity, "accuracy": 0.5}}
+    (folder / "evaluation.json").write_text(json.dumps(evaluation))
+    return folder

@@ -1,0 +1,83 @@
+"""What a report is made of: every record and run under the paths, and what could not be read."""
+
+from __future__ import annotations
+
+import pytest
+
+from linformer_kit.report.collect import collect
+from linformer_kit.report.sections import answer, highlights, sections
+
+from .evidence import all_records, grid_records, growth_records, write_records, write_run
+
+
+def test_records_and_runs_are_found_however_deep(tmp_path):
+    write_records(tmp_path / "results" / "deep" / "grid.jsonl", grid_records())
+    write_run(tmp_path / "runs" / "a", projection="linear", perplexity=10.0, seconds=0.5)
+    found = collect([tmp_path, tmp_path / "results"])  # named twice, taken once
+    assert len(found.records) == len(grid_records())
+    assert [run.name for run in found.runs] == ["a"]
+    assert found.runs[0].scores == {"perplexity": 10.0, "accuracy": 0.5}
+    assert found.problems == []
+
+
+def test_damaged_lines_are_told_and_the_rest_is_used(tmp_path):
+    path = write_records(tmp_path / "grid.jsonl", grid_records())
+    path.write_bytes(b'{"bench": \n' + path.read_bytes())
+    found = collect([path])
+    assert len(found.records) == len(grid_records())
+    assert "line 1: not JSON" in found.problems[0]
+
+
+@pytest.mark.parametrize("name", ["missing", "empty"])
+def test_nothing_to_report_is_an_error(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ValueError, match="does not exist|there is nothing to report"):
+        collect([tmp_path / name])
+
+
+def test_three_sentences_answer_whatever_there_is(tmp_path):
+    write_records(tmp_path / "all.jsonl", all_records())
+    write_run(tmp_path / "vanilla", projection="full", perplexity=10.0, seconds=1.0)
+    write_run(tmp_path / "linformer", projection="linear", perplexity=10.1, seconds=0.5)
+    evidence = collect([tmp_path])
+    saved, trained, low_rank = answer(evidence)
+    assert "reads 4,096 tokens 4.0 times faster than today's fused attention in 25% of" in saved
+    assert trained == (
+        "Trained side by side, the Linformer is as good as the vanilla Transformer (perplexity "
+        "10.1 against 10), at 50% of the time a step."
+    )
+    assert "keeps 90% of its singular values with k = 4" in low_rank
+    assert [one.value for one in highlights(evidence)] == ["4.0x", "4.0x", "8.0x", "4"]
+
+
+def test_what_was_not_measured_is_said_and_has_no_section(tmp_path):
+    evidence = collect([write_records(tmp_path / "growth.jsonl", growth_records())])
+    saved, trained, low_rank = answer(evidence)
+    assert saved.startswith("At 1,024 tokens Linformer takes 1/2 of the time")
+    assert "was not measured: run `linformer compare`" in trained
+    assert "was not measured: run `linformer spectrum`" in low_rank
+    assert [section.name for section in sections(evidence)] == ["growth"]
+
+
+def test_a_worse_linformer_is_called_worse(tmp_path):
+    write_run(tmp_path / "vanilla", projection="full", perplexity=10.0, seconds=1.0)
+    write_run(tmp_path / "linformer", projection="linear", perplexity=13.0, seconds=1.5)
+    _, trained, _ = answer(collect([tmp_path]))
+    assert "is 30% worse than the vanilla Transformer" in trained
+    assert "at 150% of the time a step" in trained
+
+
+def test_every_kind_of_evidence_has_its_section(tmp_path):
+    write_records(tmp_path / "all.jsonl", all_records())
+    write_run(tmp_path / "vanilla", projection="full", perplexity=10.0, seconds=1.0)
+    names = [section.name for section in sections(collect([tmp_path]))]
+    assert names == [
+        "grid",
+        "runs",
+        "spectrum-1",
+        "heads-1",
+        "budget",
+        "peers",
+        "decode",
+        "roofline",
+    ]
