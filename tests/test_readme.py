@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -18,10 +20,13 @@ def test_the_python_of_the_readme_runs():
     assert names["y"].shape == (2, 1000, 512)
 
 
-def test_the_file_tree_of_the_readme_is_the_core_s():
-    listed = set(re.findall(r"^    (\w+\.py) ", README, flags=re.MULTILINE))
-    there = {path.name for path in (ROOT / "src/linformer_kit/core").glob("*.py")}
-    assert listed == there - {"__init__.py"}
+@pytest.mark.parametrize("folder", ["core", "models"])
+def test_the_file_tree_of_the_readme_is_the_folder_s(folder):
+    lines = re.search(rf"^  {folder}/.*\n((?:    .*\n)+)", README, flags=re.MULTILINE)
+    assert lines is not None
+    listed = re.findall(r"^    (\w+\.py) ", lines[1], flags=re.MULTILINE)
+    there = {path.name for path in (ROOT / "src/linformer_kit" / folder).glob("*.py")}
+    assert sorted(listed) == sorted(there - {"__init__.py"})
 
 
 def test_every_make_target_of_the_readme_exists():

@@ -290,3 +290,13 @@ def test_a_model_may_be_copied():
     assert_close(again(ids).logits, model.eval()(ids).logits)
     assert not set(map(id, again.parameters())) & set(map(id, model.parameters()))
     assert list(itertools.islice(again.named_parameters(), 1))
+
+
+def test_features_are_read_and_text_is_written():
+    model = seq2seq(feature_size=5)
+    assert not hasattr(model.encoder.embeddings, "embed_tokens")
+    features = torch.randn(2, 20, 5)
+    how = {"max_new_tokens": 8, "do_sample": False}
+    made = model.generate(inputs_embeds=features, **how)
+    assert made.shape == (2, 9)
+    assert torch.equal(made, model.generate(inputs_embeds=features, **how, use_cache=False))
