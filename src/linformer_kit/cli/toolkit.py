@@ -153,7 +153,7 @@ def predict(
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Of what is drawn (clm).", min=0)] = 0,
 ) -> None:
-    """Fill a <mask>, classify, go on with a text, or translate; JSON lines when not on a terminal."""
+    """Fill a <mask>, classify, go on with a text, or translate. JSON when not on a terminal."""
     with packages():
         from ..predict.run import Options, predict_texts
         from ..train.run_folder import RunFolder

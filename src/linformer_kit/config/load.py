@@ -1,9 +1,8 @@
-"""A YAML file and `key=value` overrides become a `RunConfig`, or one line that says what is wrong."""
+"""A YAML file and `key=value` overrides become a `RunConfig`, or one line says what is wrong."""
 
 from __future__ import annotations
 
 import difflib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
@@ -14,6 +13,7 @@ from .schema import DataSection, EvaluateSection, RunConfig, TokenizerSection, T
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "data": DataSection,

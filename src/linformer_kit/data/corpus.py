@@ -166,15 +166,13 @@ class Corpus:
         right = itertools.chain.from_iterable(
             files.lines(path, quiet) for path in files.find(sides.target)
         )
-        count = 0
-        for source, target in itertools.zip_longest(left, right):
+        for count, (source, target) in enumerate(itertools.zip_longest(left, right)):
             if source is None or target is None:
                 longer = sides.source if target is None else sides.target
                 raise UserError(
                     f"{sides.source} and {sides.target} must have the same number of lines: "
                     f"{longer} goes on after line {count}."
                 )
-            count += 1
             yield {"source": source.strip(), "target": target.strip()}
 
     def _named(self, row: Record, where: object) -> Record:

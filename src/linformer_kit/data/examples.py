@@ -1,7 +1,7 @@
 """Records become examples: rows of token ids of at most `max_length`.
 
-mlm, clm      documents framed as <s> ... </s>; packed: one long stream cut into rows, or padded: each
-              document cut into rows of its own
+mlm, clm      documents framed as <s> ... </s>; packed: one long stream cut into rows, or padded:
+              each document cut into rows of its own
 classify      one row a document, cut at max_length; or a row of features
 translate     a row of the source and one of the target
 
@@ -103,11 +103,7 @@ class Examples:
         """Ids as <s> ... </s>, and where words begin."""
         assert self.tokenizer is not None
         first, last = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
-        ids = [
-            *([] if first is None else [first]),
-            *encoding.ids,
-            *([] if last is None else [last]),
-        ]
+        ids = [token for token in (first, *encoding.ids, last) if token is not None]
         words = np.asarray([-1 if w is None else w for w in encoding.word_ids], dtype=np.int64)
         starts = np.ones(len(ids), dtype=bool)
         at = 0 if first is None else 1

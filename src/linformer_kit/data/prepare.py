@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from dataclasses import asdict, dataclass
@@ -61,11 +60,11 @@ class Prepared:
 def fingerprint(config: RunConfig) -> str:
     """What prepared data is kept under."""
     data = config.data.model_dump(mode="json", exclude={"cache"})
-    tokenizer = config.tokenizer.model_dump(mode="json")
+    tokenizer: dict[str, Any] | None = config.tokenizer.model_dump(mode="json")
     corpus = Corpus.of(config)
     if corpus.has_features:
         tokenizer = None
-    elif config.tokenizer.path is not None:
+    elif tokenizer is not None and config.tokenizer.path is not None:
         path = Path(config.tokenizer.path)
         file = path / "tokenizer.json" if path.is_dir() else path
         if file.is_file():
@@ -142,7 +141,7 @@ def _make(config: RunConfig, folder: Path, tell: Callable[[str, int, int], None]
         }
         (building / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
         shutil.rmtree(folder, ignore_errors=True)  # incomplete, from another version
-        os.replace(building, folder)
+        building.replace(folder)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 

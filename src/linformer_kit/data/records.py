@@ -80,8 +80,11 @@ def _documents(path: Path, documents: Documents, limits: Limits) -> Iterator[str
 def _table(path: Path, columns: Sequence[str], comma: str, limits: Limits) -> Iterator[Record]:
     csv.field_size_limit(limits.bytes)
     # Tabs are never quoted in the files people have; quotes there are text.
-    quoting = csv.QUOTE_MINIMAL if comma == "," else csv.QUOTE_NONE
-    rows = csv.reader(files.lines(path, limits), delimiter=comma, quoting=quoting)
+    content = files.lines(path, limits)
+    if comma == ",":
+        rows = csv.reader(content, delimiter=comma)
+    else:
+        rows = csv.reader(content, delimiter=comma, quoting=csv.QUOTE_NONE)
     try:
         header = next(rows, None)
         if header is None:

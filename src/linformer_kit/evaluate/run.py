@@ -59,7 +59,7 @@ def evaluate_run(
     metrics_for = metrics_of(config, prepared, chosen)
     scorer.compute_metrics = lambda prediction: metrics_for(scores_of(prediction))
     raw = scorer.evaluate(rows, metric_key_prefix="part")
-    metrics = {
+    metrics: dict[str, Any] = {
         name.removeprefix("part_"): value
         for name, value in raw.items()
         if not name.endswith(("runtime", "per_second", "preparation_time")) and name != "epoch"

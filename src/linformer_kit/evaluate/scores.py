@@ -25,7 +25,7 @@ LOGIT_BYTES = 256_000_000  # of one call; the logits are the largest thing an ev
 
 @torch.no_grad()
 def row_scores(model: nn.Module, batch: Batch, task: Task, vocab_size: int) -> Tensor:
-    """(B, 3). classify: loss, label, prediction. Else: summed loss, labelled tokens, correct ones."""
+    """(B, 3). classify: loss, label, prediction. Else: summed loss, labelled tokens, correct."""
     if task == "classify":
         inputs = {name: value for name, value in batch.items() if name != "labels"}
         logits = model(**inputs).logits.float()  # (B, C)

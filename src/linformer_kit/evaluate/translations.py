@@ -54,7 +54,8 @@ def translate_rows(
 
 def bleu_and_chrf(translations: list[str], references: list[str]) -> dict[str, Any]:
     """13a tokenisation, cased and lower-cased; the signatures say exactly what was computed."""
-    from sacrebleu.metrics import BLEU, CHRF
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
 
     scores: dict[str, Any] = {}
     signatures: dict[str, str] = {}

@@ -37,7 +37,7 @@ def dry_run(
     tokenizer = prepared.tokenizer()
     model = build_model(config, prepared, tokenizer)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model.to(device).train()
+    torch.nn.Module.to(model, device).train()
     part = prepared.part("train")
     assert part is not None
     rows = Rows(part)
@@ -69,16 +69,18 @@ def dry_run(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = 4 * 4 * parameters  # weights, gradients, two moments
     peak = _peak(device, step)
+    epochs = config.train.steps * config.train.batch_size / len(rows)
+    rate = tokens / STEPS * processes / seconds
     lines = [
         yaml_text.dump(configs.resolved(config)).rstrip(),
         "",
         f"parameters      {parameters:,}",
         f"rows            {len(rows):,} to train on, {config.train.steps:,} steps of "
-        f"{config.train.batch_size} rows = {config.train.steps * config.train.batch_size / len(rows):.1f} epochs",
+        f"{config.train.batch_size} rows = {epochs:.1f} epochs",
         f"FLOPs a step    {counter.get_total_flops() * processes:.3g}, matrix products alone",
         f"memory          {quantities.size(state)} for weights, gradients and Adam"
         + ("" if peak is None else f", {quantities.size(peak)} for activations"),
-        f"time a step     {quantities.seconds(seconds)}, {tokens / STEPS * processes / seconds:,.0f} tokens/s",
+        f"time a step     {quantities.seconds(seconds)}, {rate:,.0f} tokens/s",
         f"time in all     {_long(seconds * config.train.steps)} without evaluations",
     ]
     return "\n".join(lines)

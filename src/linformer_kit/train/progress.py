@@ -1,4 +1,4 @@
-"""What a run says while it goes on: a bar on a terminal, JSON lines elsewhere, metrics in its file."""
+"""What a run says: a bar on a terminal, JSON lines elsewhere, and all metrics in its file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STOPPED = 130  # the exit code of a program ended by Ctrl-C
 
 
 class Report:
-    """Where lines go: for people on a terminal, for programs elsewhere. Quiet off the main process."""
+    """Where lines go: to people on a terminal, to programs elsewhere; of the main process alone."""
 
     def __init__(self, *, main: bool = True) -> None:
         self.main = main
@@ -33,7 +33,7 @@ class Report:
         self.bar: Progress | None = None
 
     def line(self, text: str, **values: Any) -> None:
-        """`text` on a terminal; elsewhere a JSON object of `values`, or the text if there are none."""
+        """`text` on a terminal; elsewhere `values` as JSON, or the text if there are none."""
         if not self.main:
             return
         if self.terminal:
@@ -55,7 +55,7 @@ class Report:
         self.bar.start()
         self.task = self.bar.add_task("training", total=total, completed=done, loss="-", rate="-")
 
-    def advance(self, done: int, **fields: str) -> None:
+    def advance(self, done: int, **fields: Any) -> None:
         if self.bar is not None:
             self.bar.update(self.task, completed=done, **fields)
 

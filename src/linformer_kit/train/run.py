@@ -6,11 +6,11 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers import TrainingArguments
-from transformers.integrations import TensorBoardCallback
+from transformers.integrations.integration_utils import TensorBoardCallback
 
 from ..data.collate import Collate
 from ..data.masking import Masking
@@ -42,7 +42,7 @@ SCHEDULES = {
 
 
 def world() -> tuple[int, int]:
-    """This process and how many there are, by torchrun."""
+    """Which process is this, of how many, by torchrun."""
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -199,7 +199,7 @@ def make_trainer(
         fp16=train.precision == "float16",
         torch_compile=train.compile,
         gradient_checkpointing=train.gradient_checkpointing,
-        fsdp=train.fsdp or None,
+        fsdp=cast("Any", train.fsdp or None),  # a bool, whatever its annotation says
         fsdp_config={"transformer_layer_cls_to_wrap": ["EncoderLayer", "DecoderLayer"]}
         if train.fsdp
         else None,

@@ -15,7 +15,6 @@ import json
 import os
 import shutil
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..config import load as configs
@@ -24,6 +23,7 @@ from ..errors import UserError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from ..config.schema import RunConfig
 
@@ -147,18 +147,18 @@ def write_whole(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(staging, path)
+    staging.replace(path)
 
 
 def put_whole(staging: Path, final: Path) -> None:
-    """Give a finished folder its name. What stood there before goes when the new one is in place."""
+    """Give a finished folder its name. What stood there goes when the new one is in place."""
     for path in [*staging.rglob("*"), staging]:
         _to_disk(path)
     old = final.with_name(f"{STAGING}-old-{final.name}")
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():
-        os.rename(final, old)
-    os.rename(staging, final)
+        final.rename(old)
+    staging.rename(final)
     _to_disk(final.parent)
     shutil.rmtree(old, ignore_errors=True)
 
@@ -168,7 +168,7 @@ def clean(folder: Path) -> None:
     for path in folder.glob(f"{STAGING}-old-*"):
         final = path.with_name(path.name.removeprefix(f"{STAGING}-old-"))
         if not final.exists():
-            os.rename(path, final)
+            path.rename(final)
     for path in folder.glob(f"{STAGING}*"):
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

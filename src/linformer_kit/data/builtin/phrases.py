@@ -92,10 +92,8 @@ def _makers() -> list[Callable[[random.Random], tuple[str, str]]]:
     from num2words import num2words
 
     en, de = Locale("en"), Locale("de")
-    territories = [
-        code for code in sorted(en.territories) if len(code) == 2 and code in de.territories
-    ]
-    tongues = [code for code in sorted(en.languages) if len(code) == 2 and code in de.languages]
+    territories = _codes(en.territories, de.territories)
+    tongues = _codes(en.languages, de.languages)
 
     def both(say: Callable[[Any], str]) -> tuple[str, str]:
         return _plain(say(en)), _plain(say(de))
@@ -139,7 +137,7 @@ def _makers() -> list[Callable[[random.Random], tuple[str, str]]]:
 
     def money(draw: random.Random) -> tuple[str, str]:
         value, code = draw.randrange(1, 10**6) / draw.choice([1, 100]), draw.choice(CURRENCIES)
-        style = draw.choice(["name", "standard"])
+        style: Any = draw.choice(["name", "standard"])
         return both(lambda at: numbers.format_currency(value, code, locale=at, format_type=style))
 
     def measure(draw: random.Random) -> tuple[str, str]:
@@ -148,7 +146,7 @@ def _makers() -> list[Callable[[random.Random], tuple[str, str]]]:
 
     def places(draw: random.Random) -> tuple[str, str]:
         codes = draw.sample(territories, draw.randrange(1, 5))
-        style = draw.choice(["standard", "or"])
+        style: Any = draw.choice(["standard", "or"])
         return both(
             lambda at: lists.format_list([at.territories[c] for c in codes], style, locale=at)
         )
@@ -168,6 +166,12 @@ def _makers() -> list[Callable[[random.Random], tuple[str, str]]]:
         day, moment, month, span, number, ordinal, figure, money, measure, places, languages,
         place_and_amount,
     ]  # fmt: skip
+
+
+def _codes(*names: Any) -> list[str]:
+    """Codes of two letters that all have a name for."""
+    shared = set(names[0]).intersection(*names[1:])
+    return sorted(code for code in shared if len(code) == 2)
 
 
 def _plain(text: str) -> str:
