@@ -59,16 +59,17 @@ def train(
     check_machine(config, processes)
     folder = RunFolder(Path(config.run))
     if rank == 0:
-        folder.open_for(config, overwrite=overwrite)
-    if folder.finished and rank == 0:
+        folder.check_for(config, overwrite=overwrite)
+    if folder.finished and not overwrite:
         report.line(f"{folder.path} is finished. --overwrite trains it again.")
-    if folder.finished:
         return folder
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
     prepared = prepare(config, tell=tell)
     tokenizer = prepared.tokenizer()
     model = build_model(config, prepared, tokenizer)
+    if rank == 0:  # nothing is written before everything is known to be right
+        folder.open_for(config, overwrite=overwrite)
     trainer = make_trainer(
         config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
     )

@@ -80,31 +80,37 @@ class RunFolder:
     def config(self) -> RunConfig:
         return configs.load(self.config_file)
 
-    def open_for(self, config: RunConfig, *, overwrite: bool) -> None:
-        """Make the folder, or find it fit to go on in. Nothing of another run is touched."""
-        if overwrite and self.path.exists():
-            if not self.config_file.is_file() and any(self.path.iterdir()):
-                raise UserError(f"{self.path} is not a run's folder: it is not removed.")
-            shutil.rmtree(self.path)
-        if self.config_file.is_file():
-            difference = _difference(
-                _flat(yaml_text.parse(self.config_file.read_text(encoding="utf-8"))),
-                _flat(configs.resolved(config)),
-            )
-            if difference:
+    def check_for(self, config: RunConfig, *, overwrite: bool) -> None:
+        """Refuse a folder that holds anything but a run of this configuration. Writes nothing."""
+        if not self.path.exists():
+            return
+        if not self.config_file.is_file():
+            if not self.path.is_dir() or any(self.path.iterdir()):
                 raise UserError(
-                    f"{self.path} holds a run of another configuration: {difference}. "
-                    "Name another folder with run=..., or use --overwrite."
+                    f"{self.path} exists and is not a run's folder: it is left alone. "
+                    "Name another with run=..."
                 )
-        elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            return
+        if overwrite:
+            return
+        difference = _difference(
+            _flat(yaml_text.parse(self.config_file.read_text(encoding="utf-8"))),
+            _flat(configs.resolved(config)),
+        )
+        if difference:
             raise UserError(
-                f"{self.path} exists and is not a run's folder. Name another with run=..."
+                f"{self.path} holds a run of another configuration: {difference}. "
+                "Name another folder with run=..., or use --overwrite."
             )
+
+    def open_for(self, config: RunConfig, *, overwrite: bool) -> None:
+        """Make the folder, or go on in it, after `check_for`."""
         try:
+            if overwrite and self.config_file.is_file():
+                shutil.rmtree(self.path)
             self.checkpoints.mkdir(parents=True, exist_ok=True)
             if not self.config_file.is_file():
-                text = yaml_text.dump(configs.resolved(config))
-                write_whole(self.config_file, text)
+                write_whole(self.config_file, yaml_text.dump(configs.resolved(config)))
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}.") from error
 

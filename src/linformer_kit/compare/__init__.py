@@ -1,0 +1,1 @@
+"""Variants of one configuration, trained and set side by side."""

@@ -1,0 +1,109 @@
+"""The commands of the toolkit: a mistake is one line, exit code 2, and nothing overwritten."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from linformer_kit.config.load import load
+from linformer_kit.train.run import train
+
+from ..train import tiny
+from .test_main import run
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    path = tiny.write(folder, steps=4, eval_every=4)
+    train(load(path))
+    return path
+
+
+def test_evaluate_predict_and_runs_speak_json_to_programs(capsys, trained):
+    folder = trained.parent / "run"
+    code, out, _ = run(capsys, "evaluate", str(folder))
+    assert code == 0
+    assert json.loads(out)["metrics"]["perplexity"] > 1
+    code, out, _ = run(capsys, "predict", str(folder), "The old <mask>og", "--top", "3")
+    assert code == 0
+    assert len(json.loads(out)["answers"]) == 3
+    code, out, _ = run(capsys, "runs", str(trained.parent))
+    assert code == 0
+    assert json.loads(out)["finished"] is True
+
+
+def test_predict_reads_a_file(capsys, trained, tmp_path):
+    (tmp_path / "in.txt").write_text("a <mask>\n\nthe <mask>g\n")
+    code, out, _ = run(
+        capsys, "predict", str(trained.parent / "run"), "--file", str(tmp_path / "in.txt")
+    )
+    assert code == 0
+    assert [json.loads(line)["input"] for line in out.splitlines()] == ["a <mask>", "the <mask>g"]
+
+
+def test_prepare_tells_what_it_made(capsys, trained):
+    code, out, _ = run(capsys, "prepare", str(trained))
+    assert code == 0
+    assert json.loads(out)["parts"]["train"]["words"] > 100
+
+
+@pytest.mark.parametrize(
+    ("change", "arguments", "message"),
+    [
+        (None, ["train.stepz=3"], "Did you mean 'train.steps'?"),
+        (None, ["train.steps=many"], "train.steps: input should be a valid integer"),
+        (None, ["data.train=nowhere.txt"], "there is no file or folder nowhere.txt"),
+        (None, ["model.k=64"], "k"),
+        (None, ["train.fsdp=true"], "needs more than one process"),
+        (None, ["train.batch_size=9", "train.accumulate=2"], "multiple"),
+        (b"", [], "the training corpus is empty"),
+        (b"ok\n\xc3\x28\n", [], "is not UTF-8: line 2 holds the byte 0xc3"),
+        (b"x" * 1_000_001, ["data.max_document_mb=1"], "line 1 of"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(capsys, tmp_path, change, arguments, message):
+    path = tiny.write(tmp_path)
+    if change is not None:
+        (tmp_path / "text.txt").write_bytes(change)
+    code, out, err = run(capsys, "train", str(path), *arguments)
+    assert (code, out) == (2, "")
+    lines = [line for line in err.splitlines() if line.startswith("linformer: ")]
+    assert len(lines) == 1
+    assert message in lines[0]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_not_overwritten(capsys, trained):
+    before = {p: p.stat().st_mtime_ns for p in (trained.parent / "run").rglob("*") if p.is_file()}
+    code, _, err = run(capsys, "train", str(trained), "train.lr=0.5")
+    assert code == 2
+    assert "--overwrite" in err
+    assert before == {
+        p: p.stat().st_mtime_ns for p in (trained.parent / "run").rglob("*") if p.is_file()
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["evaluate", "."], "is not a run"),
+        (["predict", ".", "x"], "is not a run"),
+        (["runs", "no-such-folder"], "there is no folder"),
+        (["train", "none.yaml"], "cannot read the configuration none.yaml"),
+        (["compare", "none.yaml"], "compare needs at least one --vary"),
+    ],
+)
+def test_a_mistake_is_one_line(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = run(capsys, *arguments)
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_predict_without_a_mask_is_told(capsys, trained):
+    code, _, err = run(capsys, "predict", str(trained.parent / "run"), "no mask here")
+    assert code == 2
+    assert "the text must hold <mask>" in err

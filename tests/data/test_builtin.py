@@ -1,0 +1,61 @@
+"""The built-in corpora: what they hold, and that it follows from the seed."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from linformer_kit.data.builtin import BUILTIN, listops
+from linformer_kit.errors import UserError
+
+
+def first(name, count, seed=0, **options):
+    return list(itertools.islice(BUILTIN[name].records(options, seed), count))
+
+
+def test_python_docs_are_english_prose():
+    documents = first("python-docs", 60)
+    text = " ".join(document["text"] for document in documents)
+    assert len(text.split()) > 20_000
+    assert text.count(" the ") > 500
+
+
+def test_phrases_are_pairs_without_repetition():
+    pairs = first("phrases-en-de", 500)
+    assert len({pair["source"] for pair in pairs}) == 500
+    by_source = {pair["source"]: pair["target"] for pair in first("phrases-en-de", 5000)}
+    assert by_source["two"] == "zwei"
+    assert pairs == first("phrases-en-de", 500)
+    assert pairs != first("phrases-en-de", 500, seed=1)
+
+
+def test_listops_are_of_the_length_asked_and_have_the_value_they_say():
+    for example in first("listops", 30):
+        assert 500 < len(example["text"].split()) < 2000
+        assert str(listops.evaluate(example["text"])) == example["label"]
+
+
+def test_listops_operators():
+    assert listops.evaluate("[MAX 2 9 [MIN 4 7 ] 0 ]") == 9
+    assert listops.evaluate("[MED 1 4 6 8 ]") == 5
+    assert listops.evaluate("[SM 9 9 9 ]") == 7
+
+
+def test_digits_are_pixels_from_0_to_1():
+    (example,) = first("digits", 1)
+    assert len(example["features"]) == 64
+    assert all(0.0 <= pixel <= 1.0 for (pixel,) in example["features"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"example": 3}, "Did you mean 'examples'"),
+        ({"examples": "many"}, "must be a whole number"),
+        ({"min_length": 9, "max_length": 10}, "between min_length and max_length"),
+    ],
+)
+def test_a_wrong_option_is_told(options, message):
+    with pytest.raises(UserError, match=message):
+        first("listops", 1, **options)

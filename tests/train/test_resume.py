@@ -1,0 +1,153 @@
+"""Killed at any moment and started again, a run ends with the same bits."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import signal
+import time
+
+import pytest
+
+from linformer_kit.config.load import load
+from linformer_kit.errors import UserError
+from linformer_kit.train.run import train
+from linformer_kit.train.run_folder import RunFolder, step_of
+
+from . import tiny
+
+
+def weights(folder):
+    return (folder / "run/last/model.safetensors").read_bytes()
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    train(load(tiny.write(folder)))
+    return weights(folder)
+
+
+def wait_until(condition, process) -> bool:
+    while process.is_alive():
+        if condition():
+            return True
+        time.sleep(0.0005)
+    return False
+
+
+def kill(process) -> None:
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+
+
+def finish(path):
+    process = tiny.start(path)
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_killed_in_the_middle_of_saving_it_ends_with_the_same_bits(tmp_path, uninterrupted):
+    path = tiny.write(tmp_path)
+    run = RunFolder(tmp_path / "run")
+    for step in (4, 8):
+        process = tiny.start(path)
+        staging = run.checkpoints / f".saving-checkpoint-{step}"
+        assert wait_until(staging.exists, process)
+        kill(process)
+        assert run.last_checkpoint() is not None
+        assert step_of(run.last_checkpoint()) in (step - 2, step)
+    finish(path)
+    assert weights(tmp_path) == uninterrupted
+    steps = [line["step"] for line in run.metrics() if "loss" in line]
+    assert steps == [2, 4, 6, 8, 10, 12]  # each once
+    assert not list(run.checkpoints.glob(".saving*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["mlm", "clm", "classify", "translate"])
+def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, task):
+    train(load(tiny.write(tmp_path / "whole", task, steps=30)))
+    path = tiny.write(tmp_path / "killed", task, steps=30)
+    draw = random.Random(task)
+    for _ in range(5):
+        process = tiny.start(path)
+        start = time.monotonic() + draw.uniform(0.5, 6.0)
+        wait_until(lambda start=start: time.monotonic() > start, process)
+        kill(process)
+    finish(path)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    best = "run/best/model.safetensors"
+    assert (tmp_path / "killed" / best).read_bytes() == (tmp_path / "whole" / best).read_bytes()
+
+
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path, uninterrupted):
+    path = tiny.write(tmp_path)
+    run = RunFolder(tmp_path / "run")
+    process = tiny.start(path)
+    assert wait_until(lambda: run.last_checkpoint() is not None, process)
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    assert process.exitcode == 0
+    assert not run.finished
+    finish(path)
+    assert weights(tmp_path) == uninterrupted
+
+
+def test_a_finished_run_is_left_alone(tmp_path, capsys):
+    config = load(tiny.write(tmp_path, steps=2))
+    train(config)
+    before = (tmp_path / "run/last/model.safetensors").stat().st_mtime_ns
+    assert train(config) is not None
+    assert "is finished" in capsys.readouterr().out
+    assert (tmp_path / "run/last/model.safetensors").stat().st_mtime_ns == before
+
+
+def test_a_run_of_another_configuration_is_refused(tmp_path):
+    path = tiny.write(tmp_path, steps=2)
+    train(load(path))
+    with pytest.raises(UserError, match=r"train\.lr is 0\.01 there and 0\.02 here"):
+        train(load(path, ["train.lr=0.02"]))
+    train(load(path, ["train.lr=0.02"]), overwrite=True)
+
+
+def test_a_folder_that_is_no_run_is_never_touched(tmp_path):
+    path = tiny.write(tmp_path)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/thesis.txt").write_text("years of work")
+    for overwrite in (False, True):
+        with pytest.raises(UserError, match="not a run's folder"):
+            train(load(path), overwrite=overwrite)
+    assert (tmp_path / "run/thesis.txt").read_text() == "years of work"
+
+
+def _with_little_room(path) -> None:
+    """Files may not grow beyond 40 kB: as on a full disk, writing fails half way."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    try:
+        tiny.train_it(path)
+    except UserError as error:
+        (path.parent / "error.txt").write_text(str(error))
+
+
+def test_a_full_disk_is_told_and_leaves_the_last_good_checkpoint(tmp_path, uninterrupted):
+    import multiprocessing
+
+    path = tiny.write(tmp_path)
+    run = RunFolder(tmp_path / "run")
+    process = tiny.start(path)
+    assert wait_until(lambda: run.last_checkpoint() is not None, process)
+    kill(process)
+    good = run.last_checkpoint()
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=_with_little_room, args=(path,))
+    process.start()
+    process.join()
+    message = (tmp_path / "error.txt").read_text()
+    assert message.startswith("cannot save to ")
+    assert "intact" in message
+    assert run.last_checkpoint() == good
+    finish(path)
+    assert weights(tmp_path) == uninterrupted

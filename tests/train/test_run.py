@@ -1,0 +1,100 @@
+"""Each task from raw text to a trained, scored model that loads and predicts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
+
+from linformer_kit.config.load import load
+from linformer_kit.data.prepare import prepare
+from linformer_kit.predict.run import Options, predict_texts
+from linformer_kit.train.dry_run import dry_run
+from linformer_kit.train.run import train
+from linformer_kit.train.run_folder import RunFolder
+
+from . import tiny
+
+TASKS = {
+    "mlm": (AutoModelForMaskedLM, {"loss", "perplexity", "accuracy"}, "The old <mask>og"),
+    "clm": (AutoModelForCausalLM, {"perplexity", "bits_per_byte"}, "The old"),
+    "classify": (
+        AutoModelForSequenceClassification,
+        {"accuracy", "macro_f1", "confusion"},
+        "a dog",
+    ),
+    "translate": (
+        AutoModelForSeq2SeqLM,
+        {"perplexity", "accuracy", "bleu", "bleu_lowercased", "chrf", "signatures"},
+        "The old dog",
+    ),
+}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_trains_evaluates_loads_and_predicts(tmp_path, task):
+    auto, metrics, text = TASKS[task]
+    folder = train(load(tiny.write(tmp_path, task, steps=30, eval_every=10, log_every=10)))
+    assert folder is not None
+    losses = [line["loss"] for line in folder.metrics() if "loss" in line]
+    assert losses[-1] < losses[0]
+    evaluation = folder.evaluation()
+    assert evaluation["part"] == "test"
+    assert metrics <= set(evaluation["metrics"])
+    for which in ("best", "last"):
+        model = auto.from_pretrained(folder.path / which)
+        assert type(model).__name__.startswith("LinformerFor")
+        assert AutoTokenizer.from_pretrained(folder.path / which)(text)["input_ids"]
+    (answer,) = predict_texts(folder, [text], options=Options(top=2, max_new_tokens=4))
+    assert answer.values()["input"] == text
+    assert answer.text()
+    there = {path.name for path in folder.path.iterdir()}
+    assert there == {
+        "best", "checkpoints", "config.yaml", "environment.json", "evaluation.json", "last",
+        "metrics.jsonl", "tensorboard",
+    }  # fmt: skip
+    assert not list(folder.path.rglob("*.bin"))  # nothing pickled but torch's own optimizer state
+    assert json.loads((folder.path / "environment.json").read_text())["seed"] == 0
+
+
+def test_accumulated_gradients_give_the_same_run(tmp_path):
+    weights = []
+    for parts in (1, 4):
+        folder = train(load(tiny.write(tmp_path / str(parts), steps=3, accumulate=parts)))
+        assert folder is not None
+        model = AutoModelForMaskedLM.from_pretrained(folder.last)
+        weights.append(torch.cat([p.flatten() for p in model.parameters()]))
+    torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
+
+
+def test_a_dry_run_tells_all_and_writes_no_run(tmp_path):
+    text = dry_run(load(tiny.write(tmp_path)))
+    for word in ("task: mlm", "parameters", "FLOPs a step", "memory", "time in all"):
+        assert word in text
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_test_part_is_never_trained_on(tmp_path):
+    prepared = prepare(load(tiny.write(tmp_path)))
+    texts = {
+        part: {tuple(row["input_ids"]) for row in prepared.part(part)}
+        for part in ("train", "validation", "test")
+    }
+    assert not texts["train"] & texts["test"]
+    assert not texts["train"] & texts["validation"]
+
+
+def test_what_was_logged_after_a_checkpoint_is_forgotten(tmp_path):
+    folder = RunFolder(tmp_path)
+    lines = [json.dumps({"step": step}) for step in (1, 2, 3)]
+    folder.metrics_file.write_text("\n".join(lines) + '\n{"step": 4, "los')  # torn by a crash
+    folder.forget_after(2)
+    assert [line["step"] for line in folder.metrics()] == [1, 2]
