@@ -116,3 +116,15 @@ def test_predictions_have_logits(tmp_path):
     output = trainer.predict(Samples(case, 4))
     assert output.predictions.shape == (4, 20, 29)
     assert torch.isfinite(torch.from_numpy(output.predictions)).all()
+
+
+@pytest.mark.parametrize("name", LANGUAGE_MODELS)
+def test_the_trainer_s_own_label_smoothing_is_ours(name, tmp_path):
+    case = CASES[name]
+    batch = case.inputs() | case.labels()
+    ours = case.build(label_smoothing=0.2).train()(**batch).loss
+    trainer = Trainer(case.build().train(), arguments(tmp_path, label_smoothing_factor=0.2))
+    if name == "LinformerForConditionalGeneration":  # as its data collator does
+        shifted = trainer.model.prepare_decoder_input_ids_from_labels(batch["labels"])
+        batch["decoder_input_ids"] = shifted
+    assert_close(trainer.compute_loss(trainer.model, batch), ours)

@@ -11,6 +11,7 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
 )
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from .cache import LinformerCache
 from .causal_lm import LinformerForCausalLM
@@ -38,6 +39,8 @@ for _auto, _model in (
     (AutoModelForSeq2SeqLM, LinformerForConditionalGeneration),
 ):
     _auto.register(LinformerConfig, _model, exist_ok=True)
+# Those of whom the Trainer knows, when it smooths labels itself, that they predict the next token.
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[LinformerConfig.model_type] = LinformerForCausalLM.__name__
 
 __all__ = [
     "LinformerCache",

@@ -184,12 +184,6 @@ class LinformerConfig(PreTrainedConfig):
     def encoder_arguments(self) -> dict[str, Any]:
         """The arguments of the core's encoder. Positions are the embeddings' part."""
         return {
-            "dim": self.hidden_size,
-            "depth": self.num_hidden_layers,
-            "num_heads": self.num_attention_heads,
-            "num_kv_heads": self.num_key_value_heads,
-            "head_dim": self.head_dim,
-            "ff_dim": self.intermediate_size,
             "max_length": self.max_position_embeddings,
             "k": self.k,
             "projection": self.projection,
@@ -205,12 +199,6 @@ class LinformerConfig(PreTrainedConfig):
         full = self.projection == "full"
         causal = self.causal_attention or ("full" if full else "slots")
         return {
-            "dim": self.hidden_size,
-            "depth": self.num_hidden_layers,
-            "num_heads": self.num_attention_heads,
-            "num_kv_heads": self.num_key_value_heads,
-            "head_dim": self.head_dim,
-            "ff_dim": self.intermediate_size,
             "attention": causal,
             "k": self.num_slots,
             "window": self.window,
@@ -278,7 +266,14 @@ class LinformerConfig(PreTrainedConfig):
         return type(self).from_dict(self.to_dict() | values)
 
     def _layer_arguments(self) -> dict[str, Any]:
+        """What the core's encoder and decoder call by one name."""
         return {
+            "dim": self.hidden_size,
+            "depth": self.num_hidden_layers,
+            "num_heads": self.num_attention_heads,
+            "num_kv_heads": self.num_key_value_heads,
+            "head_dim": self.head_dim,
+            "ff_dim": self.intermediate_size,
             "norm": self.norm,
             "norm_eps": self.layer_norm_eps,
             "activation": self.hidden_act,
