@@ -30,7 +30,8 @@ def test_a_saved_tokenizer_is_the_same(kind, tmp_path):
     made = make(kind)
     made.save_pretrained(tmp_path)
     assert tokenizer.load(str(tmp_path), "mlm")(TEXTS[0]) == made(TEXTS[0])
-    assert made(TEXTS[0]) == make(kind)(TEXTS[0])
+    if kind not in ("unigram", "wordpiece"):  # whose trainers in `tokenizers` break ties by chance
+        assert made(TEXTS[0]) == make(kind)(TEXTS[0])
 
 
 @pytest.mark.parametrize(

@@ -32,10 +32,7 @@ def weights(folder):
 def alone(tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone")
     path = tiny.write(folder, **SETTINGS)
-    return train(load(path, NO_DROPOUT))
-
-
-NO_DROPOUT = ["model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0"]
+    return train(load(path, tiny.NO_DROPOUT))
 
 
 @pytest.mark.parametrize("way", ["ddp", "fsdp"])
@@ -43,7 +40,7 @@ def test_two_processes_train_as_one(tmp_path, alone, way):
     path = tiny.write(tmp_path, **SETTINGS)
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2",
-        "-m", "linformer_kit.cli", "train", str(path), *NO_DROPOUT,
+        "-m", "linformer_kit.cli", "train", str(path), *tiny.NO_DROPOUT,
     ]  # fmt: skip
     if way == "fsdp":
         command.append("train.fsdp=true")

@@ -17,6 +17,8 @@ MODEL = {
     "num_attention_heads": 2,
     "intermediate_size": 32,
 }
+# Where runs must agree whose batches are cut differently: dropout is drawn for a whole batch.
+NO_DROPOUT = ["model.hidden_dropout_prob=0.0", "model.attention_probs_dropout_prob=0.0"]
 SENTENCES = [
     f"The {size} {animal} {verb} over the {place} {times} times."
     for size in ("small", "large", "old")

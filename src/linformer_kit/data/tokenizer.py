@@ -72,7 +72,11 @@ def load(path: str, task: Task) -> PreTrainedTokenizerFast:
 
 def train(section: TokenizerSection, texts: Iterable[str]) -> tk.Tokenizer:
     """A `tokenizers.Tokenizer`, special tokens first."""
-    special = list(SPECIAL.values())
+    special = [
+        # A mask hides the space before it too, as in "the <mask>".
+        tk.AddedToken(token, lstrip=name == "mask_token", normalized=False, special=True)
+        for name, token in SPECIAL.items()
+    ]
     tokenizer, trainer = _recipe(section.kind, section.vocab_size, special)
     if section.lowercase:
         lower = normalizers.Lowercase()
@@ -82,7 +86,7 @@ def train(section: TokenizerSection, texts: Iterable[str]) -> tk.Tokenizer:
     return tokenizer
 
 
-def _recipe(kind: TokenizerKind, size: int, special: list[str]) -> tuple[tk.Tokenizer, Any]:
+def _recipe(kind: TokenizerKind, size: int, special: list[Any]) -> tuple[tk.Tokenizer, Any]:
     common: dict[str, Any] = {"special_tokens": special, "show_progress": False}
     if kind in ("bpe", "byte"):
         tokenizer = tk.Tokenizer(models.BPE())
@@ -127,7 +131,7 @@ def _wrap(tokenizer: tk.Tokenizer, task: Task) -> PreTrainedTokenizerFast:
     framing = processors.TemplateProcessing(single=template, special_tokens=special)
     tokenizer.post_processor = framing
     left = task == "clm"  # a prompt must end where the answer begins
-    mask = tk.AddedToken(SPECIAL["mask_token"], lstrip=True, special=True)  # it hides a space too
+    mask = tk.AddedToken(SPECIAL["mask_token"], lstrip=True, normalized=False, special=True)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         padding_side="left" if left else "right",
