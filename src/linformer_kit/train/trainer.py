@@ -183,11 +183,11 @@ class saving:  # noqa: N801  (reads as a verb, like contextlib's)
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
         elif isinstance(error, SafetensorError) or (
-            isinstance(error, RuntimeError) and "write" in str(error).lower()
+            # torch.save has no error of its own for a file that cannot be written
+            isinstance(error, RuntimeError)
+            and any(word in str(error) for word in ("iostream", "inline_container", "write"))
         ):
-            reason = str(error).splitlines()[
-                0
-            ]  # torch.save and safetensors have errors of their own
+            reason = f"writing failed, is the disk full? ({str(error).splitlines()[0]})"
         if reason is not None:
             shutil.rmtree(self.staging, ignore_errors=True)
             raise UserError(
