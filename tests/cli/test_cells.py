@@ -1,4 +1,4 @@
-"""The benchmarks in cells from the command line: resumed, told what is damaged, refused in a line."""
+"""Benchmarks in cells from the command line: resumed, damage told, mistakes in one line."""
 
 from __future__ import annotations
 

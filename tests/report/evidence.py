@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from linformer_kit.bench.records import RecordFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 MACHINE = {
     "cpu": "a <CPU>",

@@ -31,7 +31,7 @@ def test_damaged_lines_are_told_and_the_rest_is_used(tmp_path):
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_nothing_to_report_is_an_error(tmp_path, name):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="does not exist|there is nothing to report"):
+    with pytest.raises(ValueError, match=r"does not exist|there is nothing to report"):
         collect([tmp_path / name])
 
 
@@ -65,6 +65,19 @@ def test_a_worse_linformer_is_called_worse(tmp_path):
     _, trained, _ = answer(collect([tmp_path]))
     assert "is 30% worse than the vanilla Transformer" in trained
     assert "at 150% of the time a step" in trained
+
+
+def test_steps_timed_in_turns_count_more_than_logged_ones(tmp_path):
+    home = tmp_path / "compare"
+    for name, projection in (("full", "full"), ("linear", "linear")):
+        write_run(home / name, projection=projection, perplexity=10.0, seconds=1.0)
+    variants = [
+        {"variant": name, "run": f"elsewhere/compare/{name}", "step_seconds": seconds}
+        for name, seconds in (("full", 2.0), ("linear", 0.5))
+    ]
+    write_records(home / "records.jsonl", variants)
+    _, trained, _ = answer(collect([tmp_path]))
+    assert "at 25% of the time a step" in trained
 
 
 def test_every_kind_of_evidence_has_its_section(tmp_path):

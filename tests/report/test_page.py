@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +13,9 @@ from linformer_kit.report.sections import sections
 from linformer_kit.report.write import write_report
 
 from .evidence import all_records, write_records, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -51,7 +54,12 @@ def opened(browser, page_file: Path, **context):
     requests: list[str] = []
     complaints: list[str] = []
     page.on("request", lambda request: requests.append(request.url))
-    page.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
+
+    def listen(message):
+        if message.type in ("error", "warning"):
+            complaints.append(message.text)
+
+    page.on("console", listen)
     page.on("pageerror", lambda error: complaints.append(str(error)))
     page.goto(page_file.as_uri())
     page.wait_for_selector("body[data-plots=drawn]", timeout=300_000)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .texts import lines_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -62,11 +64,8 @@ def load_encoder(name: str) -> TextEncoder:
     return TextEncoder(name, model.eval(), tokenizer, _longest(config, tokenizer))
 
 
-def pieces(encoder: TextEncoder, texts: Iterable[Path], length: int) -> Iterator[list[int]]:
-    """The texts as token ids, in pieces of exactly `length` with the model's own ends.
-
-    Reads line by line: a text may be larger than memory.
-    """
+def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[list[int]]:
+    """The texts as token ids, in pieces of exactly `length` with the model's own ends."""
     if encoder.longest is not None and length > encoder.longest:
         raise ValueError(
             f"{encoder.name} takes at most {encoder.longest} tokens: got --length {length}. "
@@ -78,15 +77,14 @@ def pieces(encoder: TextEncoder, texts: Iterable[Path], length: int) -> Iterator
         raise ValueError(f"--length {length} leaves no room for text. Use a larger one.")
     waiting: list[int] = []
     total = 0
-    for path in texts:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                found = tokenizer(line, add_special_tokens=False, verbose=False)["input_ids"]
-                total += len(found)
-                waiting += found
-                while len(waiting) >= inside:
-                    yield _with_ends(tokenizer, waiting[:inside])
-                    del waiting[:inside]
+    for text in texts:
+        for line in lines_of(text):
+            found = tokenizer(line, add_special_tokens=False, verbose=False)["input_ids"]
+            total += len(found)
+            waiting += found
+            while len(waiting) >= inside:
+                yield _with_ends(tokenizer, waiting[:inside])
+                del waiting[:inside]
     if total < inside:
         raise ValueError(
             f"the text has {total} tokens, and one piece of --length {length} needs {inside}. "

@@ -20,7 +20,6 @@ from .encoders import pieces
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     from ..bench.records import Record
     from .encoders import TextEncoder
@@ -46,7 +45,7 @@ class HeadsOptions:
 
 
 def look_at_heads(
-    encoder: TextEncoder, texts: Sequence[Path], options: HeadsOptions, *, machine: Record
+    encoder: TextEncoder, texts: Sequence[str], options: HeadsOptions, *, machine: Record
 ) -> Record:
     """The record of one head on the first piece of text, with the E of its layer."""
     core = _core(encoder)
@@ -66,7 +65,7 @@ def look_at_heads(
     return {
         "kind": KIND,
         "model": encoder.name,
-        "texts": [str(path) for path in texts],
+        "texts": list(texts),
         "length": length,
         "layer": options.layer,
         "head": options.head,

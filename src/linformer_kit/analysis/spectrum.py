@@ -18,7 +18,6 @@ from .singular import EXACT_UP_TO, kept_by_rank, smallest_rank
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from torch import Tensor
 
@@ -49,7 +48,7 @@ class SpectrumOptions:
 
 def spectrum(
     encoder: TextEncoder,
-    texts: Sequence[Path],
+    texts: Sequence[str],
     options: SpectrumOptions,
     *,
     machine: Record,
@@ -77,7 +76,7 @@ def spectrum(
         "kind": KIND,
         "model": encoder.name,
         "model_type": encoder.model.config.model_type,
-        "texts": [str(path) for path in texts],
+        "texts": list(texts),
         "length": options.length,
         "columns": columns,
         "pieces": read,

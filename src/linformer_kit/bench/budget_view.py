@@ -58,19 +58,19 @@ def _sheet(shape: str, records: list[Record]) -> Sheet:
         entries(f"{length:,}", *(quantities.seconds(found.get(length)) for found in times))
         for length in lengths
     ]
-    spread = []
-    for record in records:
-        grown = growth(record)
-        text = "-" if grown is None else f"{grown:.2f}x"
-        flat = grown is not None and grown <= FLAT
+    spread, grown = [], []
+    for record, found in zip(records, times, strict=True):
         vanilla = record["cell"]["k"] is None
-        spread.append(Entry(text) if vanilla else Entry(text, "good" if flat else "bad"))
+        spread.append(_times(growth(record), vanilla))
+        first, last = found.get(lengths[0]), found.get(lengths[-1])
+        grown.append(_times(last / first if first and last else None, vanilla))
     yardstick = [quantities.seconds(found.get(None)) for found in times]
     return Sheet(
         title=f"{_title(shape)}: time of {records[0]['cell']['tokens']:,} tokens",
         columns=("n", *(_name(record) for record in records)),
         rows=(
             *rows,
+            (Entry("longest / shortest"), *grown),
             (Entry("slowest / fastest"), *spread),
             entries("one GEMM beside it", *yardstick),
         ),
@@ -80,6 +80,12 @@ def _sheet(shape: str, records: list[Record]) -> Sheet:
             f"{EARLIER_VANILLA_GROWTH} times from n 256 to 16,384, on a GPU.",
         ),
     )
+
+
+def _times(times: float | None, vanilla: bool) -> Entry:
+    if times is None:
+        return Entry("-", "quiet")
+    return Entry(f"{times:.2f}x", "plain" if vanilla else "good" if times <= FLAT else "bad")
 
 
 def _chart(shape: str, records: list[Record]) -> Chart:

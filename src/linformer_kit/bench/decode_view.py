@@ -119,5 +119,6 @@ def _caption(records: Sequence[Record]) -> str:
     cell = records[0]["cell"]
     return (
         f"{cell['depth']} layers, dim {cell['dim']}, {cell['num_heads']} heads, k {cell['k']}, "
-        f"window {cell['window']}, batch {cell['batch']}; {provenance(records)}"
+        f"window {cell['window']}, batch {cell['batch']}; vanilla's cache is copied to grow "
+        f"by a row, as transformers' DynamicCache is; {provenance(records)}"
     )

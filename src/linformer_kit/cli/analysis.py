@@ -9,6 +9,7 @@ from rich.live import Live
 from rich.text import Text
 
 from ..analysis import heads_view, spectrum_view
+from ..analysis.texts import check_text
 from ..bench.machine import describe
 from ..bench.records import RecordFile
 from ..bench.timing import fixed_threads
@@ -17,7 +18,10 @@ from .bench import Seed, Threads, print_plainly, tell_where
 from .mistakes import users_mistakes
 from .sheets import show_sheets
 
-Texts = Annotated[list[Path], typer.Option("--text", help="A file of text; may be given again.")]
+Texts = Annotated[
+    list[str],
+    typer.Option("--text", help="A file of text, or python-docs; may be given again."),
+]
 Out = Annotated[Path, typer.Option(help="Where the record is appended, as a JSON line.")]
 
 
@@ -39,7 +43,8 @@ def spectrum(
     from ..analysis.spectrum import spectrum as measure
 
     with users_mistakes(), fixed_threads(threads):
-        _there(text)
+        for one in text:
+            check_text(one)
         encoder = load_encoder(model)
         length = min(512, encoder.longest or 512) if length is None else length
         options = SpectrumOptions(
@@ -74,7 +79,8 @@ def heads(
     from ..analysis.heads import HeadsOptions, look_at_heads
 
     with users_mistakes(), fixed_threads(threads):
-        _there(text)
+        for one in text:
+            check_text(one)
         options = HeadsOptions(layer=layer, head=head, length=length)
         record = look_at_heads(
             load_encoder(run), text, options, machine=describe(seed=seed, threads=threads)
@@ -83,12 +89,6 @@ def heads(
         with file:
             file.append(record)
     _show(heads_view.sheet(record), None, file)
-
-
-def _there(texts: list[Path]) -> None:
-    for path in texts:
-        if not path.is_file():
-            raise ValueError(f"--text {path} is no file. Give a file of plain text.")
 
 
 def _show(sheet: Sheet, words: str | None, file: RecordFile) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..bench.records import Record, read_records
-from .runs import Run, is_run, read_run
+from .runs import Run, is_run, read_run, with_timed_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,6 +32,7 @@ def collect(paths: Sequence[Path]) -> Evidence:
                 f"{path} does not exist. Give files of records, runs, or folders that hold them."
             )
         _take(path, evidence, seen)
+    evidence.runs = with_timed_steps(evidence.runs, evidence.records)
     if not evidence.records and not evidence.runs:
         where = ", ".join(map(str, paths))
         said = f" {evidence.problems[0]}." if evidence.problems else ""

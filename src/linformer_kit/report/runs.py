@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from ..bench.records import Record, read_records
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +20,8 @@ class Run:
     validations: list[Record]  # with "validation"
     scores: dict[str, float]  # of the final evaluation
     machine: Record
+    path: str = ""
+    timed_step: float | None = None  # in a comparison, where the variants took turns
     problems: tuple[str, ...] = ()
 
     @property
@@ -34,9 +34,24 @@ class Run:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """The median, so that a pause does not count."""
+        """Of a comparison, or the median of what was logged, so that a pause does not count."""
+        if self.timed_step is not None:
+            return self.timed_step
         times = sorted(s["seconds_per_step"] for s in self.steps if s.get("seconds_per_step"))
         return times[len(times) // 2] if times else None
+
+
+def with_timed_steps(runs: list[Run], records: list[Record]) -> list[Run]:
+    """The runs, with the time of a step from the records of `linformer compare`, if there are any.
+
+    A run is known by its folder's name and that of the comparison: paths may have moved.
+    """
+    timed = {
+        Path(record["run"]).parts[-2:]: record["step_seconds"]
+        for record in records
+        if "variant" in record and "run" in record and record.get("step_seconds")
+    }
+    return [replace(run, timed_step=timed.get(Path(run.path).parts[-2:])) for run in runs]
 
 
 def is_run(folder: Path) -> bool:
@@ -53,6 +68,7 @@ def read_run(folder: Path) -> Run:
     metrics = evaluation.get("metrics", {})
     return Run(
         name=folder.name,
+        path=str(folder),
         model=_model(folder),
         steps=[line for line in lines if isinstance(line.get("loss"), float)],
         validations=[line for line in lines if isinstance(line.get("validation"), dict)],
