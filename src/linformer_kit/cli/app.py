@@ -10,7 +10,7 @@ import typer
 import linformer_kit
 
 from ..errors import UserError
-from . import analysis, bench, cells, keras_time, report, toolkit
+from . import analysis, bench, cells, export, keras_time, onnx_time, report, toolkit
 
 # What typer raises for an option that does not exist or a value that does not parse. It is not
 # exported, and where it lives depends on the version.
@@ -25,7 +25,9 @@ for measure in cells.COMMANDS:
     bench.app.command()(measure)
 app.add_typer(bench.app, name="bench")
 toolkit.add_to(app)
+app.command()(export.export)
 app.command("keras-time")(keras_time.keras_time)
+app.command("onnx-time")(onnx_time.onnx_time)
 for look in (*analysis.COMMANDS, report.report):
     app.command()(look)
 

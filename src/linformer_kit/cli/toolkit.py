@@ -152,6 +152,9 @@ def predict(
         float, typer.Option(help="0 takes the likeliest token (clm).", min=0.0)
     ] = 0.0,
     seed: Annotated[int, typer.Option(help="Of what is drawn (clm).", min=0)] = 0,
+    onnx: Annotated[
+        Path | None, typer.Option(help="Answer with this file of `linformer export`.")
+    ] = None,
 ) -> None:
     """Fill a <mask>, classify, go on with a text, or translate. JSON when not on a terminal."""
     with packages():
@@ -162,7 +165,8 @@ def predict(
         options = Options(
             top=top, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
         )
-        for answer in predict_texts(folder, _texts(texts, file), which=model, options=options):
+        given = _texts(texts, file)
+        for answer in predict_texts(folder, given, which=model, options=options, onnx=onnx):
             typer.echo(answer.text() if sys.stdout.isatty() else json.dumps(answer.values()))
 
 

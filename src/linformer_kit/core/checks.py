@@ -23,7 +23,7 @@ def one_of(name: str, value: object, allowed: Collection[str]) -> None:
 
 def whole(name: str, value: object, *, least: int = 0) -> None:
     """Refuse anything but a whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, int | torch.SymInt) or isinstance(value, bool):
         raise TypeError(f"{name} must be a whole number: got {value!r} ({type(value).__name__}).")
     if value < least:
         raise ValueError(f"{name} must be at least {least}: got {value}.")

@@ -151,7 +151,7 @@ class LinearMultiHeadAttention(keras.layers.MultiHeadAttention):  # type: ignore
             set_keras_mask(tensor, None)
         short_key, short_value = self._shortened(key, value, mask)
         gate = self._gate_dense(query) if self._use_gate else None
-        # JAX' fused kernel wants values of the size of keys; with scores the stock layer does without.
+        # JAX' fused kernel wants values of the size of keys. Asked for scores, Keras avoids it.
         unlike = keras.backend.backend() == "jax" and self.value_dim != self.key_dim
         output, scores = self._compute_attention(
             self.query_dense(query),

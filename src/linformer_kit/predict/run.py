@@ -13,6 +13,7 @@ from ..train.build import MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from transformers import PreTrainedTokenizerFast
 
@@ -52,9 +53,17 @@ class Answer:
 
 @torch.no_grad()
 def predict_texts(
-    folder: RunFolder, texts: Iterable[str], *, which: str = "best", options: Options
+    folder: RunFolder,
+    texts: Iterable[str],
+    *,
+    which: str = "best",
+    options: Options,
+    onnx: Path | None = None,
 ) -> Iterator[Answer]:
-    """Answers in the order of the texts. For features a text is a JSON list of numbers."""
+    """Answers in the order of the texts. For features a text is a JSON list of numbers.
+
+    `onnx` is an exported file of this run's model, which then answers in its place.
+    """
     config = folder.config()
     path = folder.path / which
     if which not in ("best", "last"):
@@ -63,14 +72,22 @@ def predict_texts(
         path = folder.last
     if not path.is_dir():
         raise UserError(f"{folder.path} has no {which} model yet. Train it first.")
-    model = MODELS[config.task].from_pretrained(path).eval()
-    model.to("cuda" if torch.cuda.is_available() else "cpu")
+    model = _model(MODELS[config.task], path, onnx)
     answer = _ANSWERS[config.task]
     tokenizer = _tokenizer(path) if (path / "tokenizer.json").is_file() else None
     torch.manual_seed(options.seed)
     for text in texts:
         if text.strip():
             yield Answer(text, answer(model, tokenizer, text, config, options))
+
+
+def _model(kind: Any, path: Path, onnx: Path | None) -> Any:
+    if onnx is not None:
+        from .onnx import OnnxInstead
+
+        return OnnxInstead(onnx, kind, kind.config_class.from_pretrained(path))
+    model = kind.from_pretrained(path).eval()
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def _tokenizer(path: Any) -> PreTrainedTokenizerFast:

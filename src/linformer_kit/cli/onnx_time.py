@@ -1,0 +1,87 @@
+"""`linformer onnx-time`: torch and onnxruntime on the same model."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from ..bench import quantities
+from ..bench.records import Record, RecordFile
+from ..bench.timing import Timing, times_faster
+from .bench import Batch, Out, Seed, Threads, keep_records, tell_where, whole_numbers
+from .mistakes import users_mistakes
+
+
+def onnx_time(
+    lengths: Annotated[str, typer.Option(help="Lengths n, with commas.")] = "512,2048,8192",
+    batch: Batch = 1,
+    dim: Annotated[int, typer.Option(help="Width of the model.")] = 256,
+    heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
+    k: Annotated[int, typer.Option(help="Rows that keys and values are shortened to.")] = 128,
+    depth: Annotated[int, typer.Option(help="Layers.")] = 2,
+    aot: Annotated[
+        bool, typer.Option("--aot", help="Also compile with AOTInductor (needs a C++ compiler).")
+    ] = False,
+    rounds: Annotated[int, typer.Option(help="Rounds; fewer for what takes over 1 s.")] = 10,
+    threads: Threads = 2,
+    seed: Seed = 0,
+    out: Out = Path("results/onnx-time.jsonl"),
+) -> None:
+    """Time an encoder and a decoder's step in torch and in onnxruntime, in turn."""
+    from ..export import NEEDED, require
+
+    with users_mistakes():
+        require(*NEEDED)
+        from ..export import onnx_time as experiment
+
+        settings = experiment.OnnxTime(
+            lengths=whole_numbers("lengths", lengths),
+            batch=batch,
+            dim=dim,
+            heads=heads,
+            k=k,
+            depth=depth,
+            rounds=rounds,
+            threads=threads,
+            seed=seed,
+            aot=aot,
+        )
+        file = RecordFile(out)
+    console = Console()
+    records: list[Record] = []
+    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+
+        def say(what: str) -> None:
+            live.update(Text(what), refresh=True)
+
+        stopped = keep_records(experiment.measure(settings, say=say), file, records)
+    console.print(_table(records, torch=experiment.TORCH))
+    tell_where(console, file, stopped)
+
+
+def _table(records: list[Record], *, torch: str) -> Table:
+    """A row for each model and length; × is how many times faster than torch."""
+    names = list(dict.fromkeys(record["contestant"] for record in records))
+    table = Table(title="Inference time", box=box.SIMPLE_HEAVY, title_style="bold")
+    table.add_column("what", style="bold")
+    table.add_column("length", justify="right")
+    for name in names:
+        table.add_column(name, justify="right")
+    rows: dict[tuple[str, int], dict[str, Record]] = {}
+    for record in records:
+        rows.setdefault((record["what"], record["length"]), {})[record["contestant"]] = record
+    for (what, length), row in rows.items():
+        base = Timing(tuple(row[torch]["seconds"]))
+        cells = []
+        for name in names:
+            record = row[name]
+            times = times_faster(Timing(tuple(record["seconds"])), base)
+            text = record["note"] or quantities.seconds(record["best"])
+            cells.append(text if name == torch else f"{text} {quantities.ratio(times)}")
+        table.add_row(what, f"{length:,}", *cells)
+    return table

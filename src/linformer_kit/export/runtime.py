@@ -1,0 +1,262 @@
+"""Running an exported model with onnxruntime: numpy in, numpy out, no torch in between.
+
+Generation holds one state, whose size does not depend on how much has been written (unless the
+model has full attention, whose cache grows).
+
+Legend: B batch, N positions, V vocabulary, W beams.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import ExportError, require
+
+Array = NDArray[Any]
+State = dict[str, Array]
+PAST, PRESENT, CONTEXT = "past.", "present.", "memories."
+
+
+def session(path: Path, *, threads: int | None = None) -> Any:
+    """An onnxruntime session of a file, on the CPU."""
+    require("onnxruntime")
+    import onnxruntime
+
+    if not path.is_file():
+        raise ExportError(f"there is no file {path}.")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors; notes on fusing are of no use here
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    try:
+        return onnxruntime.InferenceSession(
+            path, sess_options=options, providers=["CPUExecutionProvider"]
+        )
+    except Exception as error:  # its errors have no common base
+        raise ExportError(f"{path} is not an ONNX file that onnxruntime can run.") from error
+
+
+class OnnxModel:
+    """A file of `linformer export`. `facts` say what it is: kind, class, token ids, labels."""
+
+    def __init__(self, path: str | Path, *, threads: int | None = None) -> None:
+        path = Path(path)
+        self._session = session(path, threads=threads)
+        about = self._session.get_modelmeta().custom_metadata_map.get("linformer_kit")
+        if about is None:
+            raise ExportError(f"{path} was not written by `linformer export`.")
+        self.facts: dict[str, Any] = json.loads(about)
+        self.kind: str = self.facts["kind"]
+        files = self.facts["files"]
+        if self.facts["graph"] == "encoder":
+            raise ExportError(f"{path} is the encoder of {files['step']}: run that one.")
+        self._encoder = (
+            session(path.with_name(files["encoder"]), threads=threads)
+            if self.kind == "seq2seq"
+            else None
+        )
+        self.input_names = [given.name for given in (self._encoder or self._session).get_inputs()]
+
+    def __call__(self, **inputs: Array) -> dict[str, Array]:
+        """What an encoder, with or without a head, makes of whole inputs."""
+        if self.kind != "encoder":
+            raise ExportError(f"a {self.kind} model goes step by step: use step or generate.")
+        return _run(self._session, self._complete(inputs))
+
+    def first_state(self, batch: int = 1, **source: Array) -> State:
+        """The state before the first token; `source` is what the encoder reads."""
+        if (self._encoder is None) != (not source):
+            raise ExportError(
+                f"a {self.kind} model starts from {'nothing' if source else 'a source'}: got "
+                f"{', '.join(source) or 'nothing'}."
+            )
+        context: State = {}
+        if self._encoder is not None:
+            context = _run(self._encoder, self._complete(source))
+            batch = len(next(iter(source.values())))
+        return context | {
+            name: np.zeros((batch, *about["shape"]), about["type"])
+            for name, about in self.facts["state"].items()
+        }
+
+    def step(self, token: Array, state: State) -> tuple[Array, State]:
+        """One token each, (B) or vectors (B, M) -> logits (B, V) or rows, and the state after."""
+        (name,) = [n.name for n in self._session.get_inputs() if not n.name.startswith(PAST)]
+        past = {PAST + part: array for part, array in state.items()}
+        out = _run(self._session, {name: token[:, None], **past})
+        after = {
+            part.removeprefix(PRESENT): array
+            for part, array in out.items()
+            if part.startswith(PRESENT)
+        }
+        return out[self.facts["result"]][:, 0], state | after
+
+    def read(self, ids: Array, mask: Array | None, state: State) -> tuple[Array, State]:
+        """A prompt (B, N), padding on any side: the logits of each sample's last token."""
+        logits: Array | None = None
+        for place in range(ids.shape[1]):
+            new, after = self.step(ids[:, place], state)
+            here = np.ones(len(ids), bool) if mask is None else mask[:, place].astype(bool)
+            logits = new if logits is None else np.where(here[:, None], new, logits)
+            state = after if here.all() else _where(here, after, state)
+        assert logits is not None
+        return logits, state
+
+    def generate(
+        self,
+        input_ids: Array,
+        attention_mask: Array | None = None,
+        *,
+        max_new_tokens: int,
+        temperature: float = 0.0,
+        num_beams: int = 1,
+        length_penalty: float = 1.0,
+        eos_token_id: int | None = None,
+        seed: int = 0,
+    ) -> Array:
+        """New tokens (B, up to max_new_tokens), filled up with the token of padding at their end.
+
+        The likeliest token each time, or drawn if the temperature is above 0, or the best of
+        `num_beams` texts by their log-likelihood over length ** length_penalty.
+        """
+        if num_beams > 1 and temperature > 0:
+            raise ExportError(
+                f"beams are not drawn: got {num_beams} and temperature {temperature}."
+            )
+        end = self.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
+        pad = self.facts.get("pad_token_id")
+        pad = (0 if end is None else end) if pad is None else pad
+        logits, state = self._begun(input_ids, attention_mask)
+        if num_beams > 1:
+            return self._beams(logits, state, max_new_tokens, num_beams, length_penalty, end, pad)
+        draw = np.random.default_rng(seed)
+        written: list[Array] = []
+        done = np.zeros(len(logits), bool)
+        while True:
+            token = _chosen(logits, temperature, draw)
+            token = np.where(done, pad, token)
+            written.append(token)
+            done |= token == end
+            if len(written) == max_new_tokens or done.all():
+                return np.stack(written, axis=1)
+            logits, state = self.step(token, state)
+
+    def _begun(self, ids: Array, mask: Array | None) -> tuple[Array, State]:
+        if self.kind == "causal":
+            return self.read(ids, mask, self.first_state(len(ids)))
+        mask = np.ones_like(ids) if mask is None else mask
+        start = self.facts["decoder_start_token_id"]
+        if start is None:
+            raise ExportError("the model has no decoder_start_token_id, so it cannot begin.")
+        state = self.first_state(input_ids=ids, attention_mask=mask)
+        return self.step(np.full(len(ids), start, ids.dtype), state)
+
+    def _beams(
+        self,
+        logits: Array,
+        state: State,
+        max_new_tokens: int,
+        beams: int,
+        penalty: float,
+        end: int | None,
+        pad: int,
+    ) -> Array:
+        """Every sample on its own: few hold as many texts at once."""
+        best = []
+        for sample in range(len(logits)):
+            index = np.full(beams, sample)
+            own = {name: array[index] for name, array in state.items()}
+            best.append(self._best(logits[index], own, max_new_tokens, penalty, end))
+        longest = max(map(len, best))
+        return np.array([text + [pad] * (longest - len(text)) for text in best])
+
+    def _best(
+        self, logits: Array, state: State, max_new_tokens: int, penalty: float, end: int | None
+    ) -> list[int]:
+        """The best text of as many beams as there are rows."""
+        beams = len(logits)
+        texts: list[list[int]] = [[] for _ in range(beams)]
+        scores = np.array([0.0] + [-np.inf] * (beams - 1))  # at first they are all the same
+        finished: list[tuple[float, list[int]]] = []
+        for length in range(1, max_new_tokens + 1):
+            total = scores[:, None] + _log_softmax(logits)
+            order = np.argsort(-total, axis=None, kind="stable")[: 2 * beams]
+            going: list[tuple[float, int, int]] = []
+            for rank, flat in enumerate(order):
+                beam, token = divmod(int(flat), logits.shape[1])
+                score = float(total[beam, token])
+                if token == end:
+                    if rank < beams:
+                        finished.append((score / length**penalty, [*texts[beam], token]))
+                elif len(going) < beams:
+                    going.append((score, beam, token))
+            texts = [[*texts[beam], token] for _, beam, token in going]
+            scores = np.array([score for score, _, _ in going])
+            finished = sorted(finished, key=lambda done: -done[0])[:beams]
+            hopeless = len(finished) == beams and finished[-1][0] >= scores[0] / length**penalty
+            if hopeless or length == max_new_tokens:
+                break
+            parents = np.array([beam for _, beam, _ in going])
+            state = {name: array[parents] for name, array in state.items()}
+            logits, state = self.step(np.array([token for _, _, token in going]), state)
+        if len(finished) < beams or end is None:
+            finished += [
+                (score / length**penalty, text) for score, text in zip(scores, texts, strict=True)
+            ]
+        return max(finished, key=lambda done: done[0])[1]
+
+    def _complete(self, inputs: dict[str, Array]) -> dict[str, Array]:
+        """With a mask of ones and token types of zeros where they were left out."""
+        complete = dict(inputs)
+        main, *others = self.input_names
+        if main in inputs:
+            shape = inputs[main].shape if main == "input_ids" else inputs[main].shape[:-1]
+            for name in others:
+                if name not in inputs and name.endswith("mask"):
+                    complete[name] = np.ones(shape, "int64" if "attention" in name else "bool")
+                elif name == "token_type_ids" and name not in inputs:
+                    complete[name] = np.zeros(shape, "int64")
+        if set(complete) != set(self.input_names):
+            raise ExportError(
+                f"this model takes {', '.join(self.input_names)}: got {', '.join(inputs)}."
+            )
+        return complete
+
+
+def _run(running: Any, inputs: dict[str, Array]) -> dict[str, Array]:
+    names = [made.name for made in running.get_outputs()]
+    try:
+        return dict(zip(names, running.run(names, inputs), strict=True))
+    except Exception as error:  # its errors have no common base
+        reason = str(error).strip().splitlines()[0]
+        raise ExportError(f"onnxruntime cannot run this input: {reason}") from error
+
+
+def _where(here: Array, new: State, old: State) -> State:
+    """New where `here` (B), else old. (A cache that grows is as long as the longest sample's.)"""
+    chosen = {}
+    for name, array in new.items():
+        before = old[name]
+        if array.ndim > 1 and before.shape[1] < array.shape[1]:
+            missing = [(0, 0)] * array.ndim
+            missing[1] = (0, array.shape[1] - before.shape[1])
+            before = np.pad(before, missing)
+        chosen[name] = np.where(here.reshape(-1, *(1,) * (array.ndim - 1)), array, before)
+    return chosen
+
+
+def _chosen(logits: Array, temperature: float, draw: np.random.Generator) -> Array:
+    if temperature == 0:
+        return logits.argmax(-1)
+    likely = np.exp(_log_softmax(logits / temperature))
+    return np.array([draw.choice(len(row), p=row / row.sum()) for row in likely])
+
+
+def _log_softmax(logits: Array) -> Array:
+    shifted = logits.astype("float64") - logits.max(-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
