@@ -49,6 +49,8 @@ def test_two_processes_train_as_one(tmp_path, alone, way):
     )
     assert answer.returncode == 0, answer.stderr[-3000:]
     together = RunFolder(tmp_path / "run")
+    sharded = together.last_checkpoint() / "pytorch_model_fsdp.bin"
+    assert sharded.is_file() == (way == "fsdp")  # accelerate alone would run DDP on CPUs, silently
     assert curve(together) == pytest.approx(curve(alone), rel=1e-4)
     torch.testing.assert_close(weights(together), weights(alone), rtol=1e-3, atol=1e-4)
     ours, theirs = together.evaluation()["metrics"], alone.evaluation()["metrics"]

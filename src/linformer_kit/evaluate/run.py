@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 
 from ..data.prepare import Prepared, prepare
@@ -54,7 +55,12 @@ def evaluate_run(
     rows = Rows(rows_file, config.evaluate.max_examples if part != "test" else None)
     tokenizer = prepared.tokenizer()
     model = build.MODELS[config.task].from_pretrained(path)
-    # A trainer of its own: the weights are another model's than those that were trained.
+    # A trainer of its own, since the weights are another model's than those that were trained, and
+    # one that shards nothing: FSDP is for training.
+    if config.train.fsdp:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        whole = config.train.model_copy(update={"fsdp": False})
+        config = config.model_copy(update={"train": whole})
     scorer = make_trainer(config, prepared, model, tokenizer, output=folder.checkpoints)
     metrics_for = metrics_of(config, prepared, chosen)
     scorer.compute_metrics = lambda prediction: metrics_for(scores_of(prediction))
@@ -76,7 +82,7 @@ def evaluate_run(
     evaluation = {"part": chosen, "model": which, "rows": len(rows), "metrics": metrics}
     if config.task == "classify":
         evaluation["labels"] = prepared.meta["labels"]
-    if scorer.args.should_save and (finishing or part is None):
+    if scorer.args.should_save and (finishing or (part is None and folder.finished)):
         write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
     shown = "  ".join(f"{name} {value:.4g}" for name, value in numbers(metrics).items())
     report.line(f"{which} model on {chosen}: {shown}", event="evaluation", **evaluation)

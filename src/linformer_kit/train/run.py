@@ -182,8 +182,12 @@ def make_trainer(
         checked = Rows(validation, config.evaluate.max_examples)
     metrics = metrics_of(config, prepared, "validation")
     train = config.train
+    kinds = {type(module).__name__ for module in model.modules()}
+    layers = sorted(kinds & {"EncoderLayer", "DecoderLayer"})  # what FSDP shards one by one
     arguments = TrainingArguments(
         output_dir=str(output),
+        use_cpu=not torch.accelerator.is_available(),  # unsaid, torchrun's processes stay strangers
+        ddp_backend=None if torch.accelerator.is_available() or processes == 1 else "gloo",
         max_steps=train.steps,
         per_device_train_batch_size=train.batch_size // (processes * train.accumulate),
         per_device_eval_batch_size=config.evaluate.batch_size,
@@ -201,9 +205,7 @@ def make_trainer(
         torch_compile=train.compile,
         gradient_checkpointing=train.gradient_checkpointing,
         fsdp=cast("Any", train.fsdp or None),  # a bool, whatever its annotation says
-        fsdp_config={"transformer_layer_cls_to_wrap": ["EncoderLayer", "DecoderLayer"]}
-        if train.fsdp
-        else None,
+        fsdp_config={"transformer_layer_cls_to_wrap": layers} if train.fsdp else None,
         ddp_find_unused_parameters=False if processes > 1 else None,
         logging_steps=train.log_every,
         eval_strategy="no" if checked is None else "steps",

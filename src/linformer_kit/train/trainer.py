@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
+from accelerate.state import AcceleratorState, PartialState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
@@ -65,6 +67,17 @@ class RunTrainer(Trainer):
         super().__init__(**kwargs)
         self._loss_shifts_labels = config.task == "clm"
         self.add_callback(SeedEveryStep(config.seed))
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """As Trainer's; and FSDP on CPUs, which accelerate would silently run as DDP."""
+        super().create_accelerator_and_postprocess()
+        if not self.config.train.fsdp or self.is_fsdp_enabled:
+            return
+        plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+        for state in (PartialState, AcceleratorState):
+            state._shared_state["distributed_type"] = DistributedType.FSDP
+        AcceleratorState._shared_state["fsdp_plugin"] = plugin
+        self.is_fsdp_enabled = True
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         assert self.order is not None
