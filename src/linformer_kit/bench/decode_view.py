@@ -24,32 +24,28 @@ def sheets(records: Sequence[Record]) -> list[Sheet]:
     if not chosen:
         return []
     times, memory, _ = _read(chosen)
+    columns = ["context", "vanilla", "Linformer", "times faster"]
+    if memory:
+        columns += ["memory, vanilla", "memory, Linformer"]
     rows = []
     for context in sorted({context for context, _ in [*times, *memory]}):
         ours, full = times.get((context, "linformer")), times.get((context, "vanilla"))
-        rows.append(
-            entries(
-                f"{context:,}",
-                quantities.seconds(full),
-                quantities.seconds(ours),
-                quantities.ratio(full / ours if full and ours else None),
-                _size(memory.get((context, "vanilla"))),
-                _size(memory.get((context, "linformer"))),
-            )
-        )
+        row = [
+            f"{context:,}",
+            quantities.seconds(full),
+            quantities.seconds(ours),
+            quantities.ratio(full / ours if full and ours else None),
+        ]
+        if memory:
+            row += [_size(memory.get((context, kind))) for kind in ("vanilla", "linformer")]
+        rows.append(entries(*row))
+    told = "memory: the state and the peak of generating; " if memory else ""
     return [
         Sheet(
             title="One more token, after so many",
-            columns=(
-                "context",
-                "vanilla",
-                "Linformer",
-                "times faster",
-                "memory, vanilla",
-                "memory, Linformer",
-            ),
+            columns=tuple(columns),
             rows=tuple(rows),
-            caption=f"memory: the state and the peak of generating; {_caption(chosen)}",
+            caption=f"{told}{_caption(chosen)}",
         )
     ]
 

@@ -31,6 +31,7 @@ class Grid:
     seconds: dict[Key, float]
     memory: dict[Key, int]
     skipped: dict[Key, str]
+    batches: dict[int, int]  # sequences in a batch, by length
     lengths: list[int]
     ks: list[int]
     caption: str
@@ -72,6 +73,7 @@ def read_grid(records: Sequence[Record]) -> Grid | None:
         seconds=seconds,
         memory=memory,
         skipped=skipped,
+        batches={record["cell"]["length"]: record["cell"]["batch"] for record in chosen},
         lengths=sorted({length for length, _, _ in present}),
         ks=sorted({k for _, _, k in present if k is not None}),
         caption=caption,
@@ -102,7 +104,11 @@ def figures(grid: Grid) -> list[Chart | HeatMap]:
             f"Time for each sequence; {grid.caption}.",
             x=x,
             y=Axis(title="seconds a sequence", scale="log"),
-            lines=_lines(grid, grid.seconds, quantities.seconds),
+            lines=_lines(
+                grid,
+                {key: value / grid.batches[key[0]] for key, value in grid.seconds.items()},
+                quantities.seconds,
+            ),
         )
     ]
     if grid.memory:
@@ -271,31 +277,27 @@ def _tokens(records: Sequence[Record]) -> int:
 def headline(grid: Grid, k: int | None = None) -> Sheet:
     """One row a length: times, and what is saved."""
     k = k if k is not None else (256 if 256 in grid.ks else grid.ks[0])
+    columns = ["tokens", "materialised", "SDPA", "Linformer", "times faster"]
+    if grid.memory:
+        columns.append("times less memory")
     rows = []
     for n in grid.lengths:
         mine = grid.seconds.get((n, "linformer", k))
         if mine is None:
             continue
-        rows.append(
-            entries(
-                f"{n:,}",
-                quantities.seconds(grid.seconds.get((n, "materialised", None))),
-                quantities.seconds(grid.seconds.get((n, "sdpa", None))),
-                quantities.seconds(mine),
-                quantities.ratio(grid.saved("time", n, k, "sdpa")),
-                quantities.ratio(grid.saved("memory", n, k, "sdpa")),
-            )
-        )
+        row = [
+            f"{n:,}",
+            quantities.seconds(grid.seconds.get((n, "materialised", None))),
+            quantities.seconds(grid.seconds.get((n, "sdpa", None))),
+            quantities.seconds(mine),
+            quantities.ratio(grid.saved("time", n, k, "sdpa")),
+        ]
+        if grid.memory:
+            row.append(quantities.ratio(grid.saved("memory", n, k, "sdpa")))
+        rows.append(entries(*row))
     return Sheet(
         title=f"Time to read a batch, k = {k}",
-        columns=(
-            "tokens",
-            "materialised",
-            "SDPA",
-            "Linformer",
-            "times faster",
-            "times less memory",
-        ),
+        columns=tuple(columns),
         rows=tuple(rows),
         caption=grid.caption,
     )

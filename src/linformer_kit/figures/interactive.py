@@ -68,7 +68,7 @@ def _axis(axis: Axis) -> Drawing:
             "ticktext": [label for _, label in axis.ticks],
         }
     elif axis.scale == "log":
-        found |= {"dtick": "D2", "exponentformat": "none"}
+        found |= {"dtick": 1, "exponentformat": "none"}
     if axis.range is not None:
         found["range"] = axis.range
     return found

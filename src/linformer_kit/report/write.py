@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from .collect import Evidence
 
-TITLE = "What Linformer saves, and whether it holds"
+TITLE = "What Linformer saves here"
 
 
 class Report(NamedTuple):
