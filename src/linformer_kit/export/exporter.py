@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOLERANCE = 1e-4  # of the largest output, or of 1 where that is less
+# What has weights. (By default the quantiser would take `Attention` for another operator of the name.)
+ROUNDED = ("Gather", "Gemm", "MatMul")
 TRACED = (2, 24)  # the batch and the length that are traced; any other may come later
 
 
@@ -176,7 +178,9 @@ def _quantised(graph: Graph, file: Path, names: dict[str, str]) -> Int8File:
 
     rounded = file.with_suffix(".int8.onnx")
     with _quietly():
-        quantize_dynamic(file, rounded, weight_type=QuantType.QInt8)
+        quantize_dynamic(
+            file, rounded, weight_type=QuantType.QInt8, op_types_to_quantize=list(ROUNDED)
+        )
     _tell_files(rounded, {graph: _int8_name(name) for graph, name in names.items()})
     return Int8File(rounded, _size(rounded), cost_of(graph, rounded))
 

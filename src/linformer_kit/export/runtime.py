@@ -38,7 +38,10 @@ def session(path: Path, *, threads: int | None = None) -> Any:
             path, sess_options=options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # its errors have no common base
-        raise ExportError(f"{path} is not an ONNX file that onnxruntime can run.") from error
+        reason = str(error).strip().splitlines()[0]
+        raise ExportError(
+            f"{path} is not an ONNX file that onnxruntime can run: {reason}"
+        ) from error
 
 
 class OnnxModel:
