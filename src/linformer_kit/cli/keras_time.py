@@ -16,8 +16,9 @@ from rich.text import Text
 from ..bench import quantities
 from ..bench.records import Record, RecordFile
 from ..bench.timing import Timing, times_faster
+from ..errors import UserError
 from .bench import Out, Seed, keep_records, tell_where, whole_numbers
-from .mistakes import UserError, users_mistakes
+from .mistakes import users_mistakes
 
 if TYPE_CHECKING:
     from types import ModuleType

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOLERANCE = 1e-4  # of the largest output, or of 1 where that is less
-# What has weights. (By default the quantiser would take `Attention` for another operator of the name.)
+# What has weights. (The quantiser would take `Attention` for another operator of that name.)
 ROUNDED = ("Gather", "Gemm", "MatMul")
 TRACED = (2, 24)  # the batch and the length that are traced; any other may come later
 

@@ -24,7 +24,7 @@ from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
 from ..core.plan import Plan
 from ..core.positions import LearnedPositions
-from ..core.projection import Projection
+from ..core.projection import FixedProjection, LinearProjection
 from . import ExportError
 from .runtime import CONTEXT, PAST, PRESENT
 
@@ -93,16 +93,13 @@ def padding(batch: int, length: int) -> Tensor:
 
 def longest_of(model: nn.Module) -> int | None:
     """The longest input, by what belongs to positions."""
-    limits = [
-        part.weight.shape[-1] if isinstance(part, Projection) else part.weight.shape[0]
-        for part in model.modules()
-        if isinstance(part, LearnedPositions)
-        or (isinstance(part, Projection) and type(part).__name__ in _WITH_AN_END)
-    ]
+    limits: list[int] = []
+    for part in model.modules():
+        if isinstance(part, LearnedPositions):
+            limits.append(part.weight.shape[0])
+        elif isinstance(part, LinearProjection | FixedProjection):
+            limits.append(part.weight.shape[-1])
     return min(limits, default=None)
-
-
-_WITH_AN_END = ("LinearProjection", "FixedProjection")
 
 
 def _core_encoder(encoder: LinformerEncoder) -> Graph:
@@ -155,6 +152,7 @@ def _transformers_model(model: nn.Module) -> Export:
     from ..models.decoder import LinformerDecoderModel
 
     config: Any = model.config
+    source: Any
     known = ("eos_token_id", "pad_token_id", "bos_token_id", "decoder_start_token_id")
     facts = {
         "class": type(model).__name__,

@@ -69,7 +69,11 @@ def measure(settings: OnnxTime, *, say: Say = say_nothing) -> Iterator[Record]:
     machine = describe(seed=settings.seed, threads=settings.threads) | {
         package: version_of(package) for package in NEEDED
     }
-    sizes = {"dim": settings.dim, "depth": settings.depth, "num_heads": settings.heads}
+    sizes: dict[str, Any] = {
+        "dim": settings.dim,
+        "depth": settings.depth,
+        "num_heads": settings.heads,
+    }
     longest = max(settings.lengths)
     models: list[tuple[str, nn.Module, tuple[int, ...]]] = [
         (
