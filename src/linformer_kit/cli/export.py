@@ -25,14 +25,16 @@ def export(
 
     with users_mistakes():
         require(*NEEDED)
-        from ..export.exporter import export_onnx
+        from ..export.exporter import check_target, export_onnx
         from ..export.load import load_model
 
         def say(what: str) -> None:
             if sys.stderr.isatty():
                 typer.echo(what, err=True)
 
-        for file in export_onnx(load_model(source, which=model), to, int8=int8, say=say):
+        check_target(to)
+        loaded = load_model(source, which=model)
+        for file in export_onnx(loaded, to, int8=int8, say=say):
             lengths = ", ".join(map(str, file.difference.lengths))
             typer.echo(
                 f"{file.path}  {quantities.size(file.size)}  largest difference "

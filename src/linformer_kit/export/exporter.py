@@ -102,6 +102,17 @@ def export_onnx(
     return [_in_place(file, path.parent) for file in written]
 
 
+def check_target(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work; its folder is made."""
+    if path.suffix != ".onnx":
+        raise ExportError(f"the name of the file must end in .onnx: got {path}.")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
+
+
 def traced_module(model: nn.Module, graph: Graph, names: list[str]) -> nn.Module:
     return _Traced(model, graph, names).eval()
 
@@ -220,11 +231,7 @@ def _in_place(written: ExportedFile, folder: Path) -> ExportedFile:
 @contextmanager
 def _staging(path: Path) -> Iterator[Path]:
     """A folder beside the target: what is not finished never has the target's name."""
-    if path.suffix != ".onnx":
-        raise ExportError(f"the name of the file must end in .onnx: got {path}.")
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
+    check_target(path)
     folder = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
     try:
         yield folder
