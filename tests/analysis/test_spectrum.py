@@ -80,7 +80,8 @@ def test_the_record_is_that_of_the_attention_itself(bert, text):
         kept = torch.tensor(record["layers"][layer]["heads"]["kept"])
         torch.testing.assert_close(kept, expected[layer][:, 7], atol=2e-5, rtol=0)
         needed = record["layers"][layer]["smallest"]["0.9"]
-        assert found[needed - 1] >= 0.9 > found[needed - 2]
+        assert found[needed - 1] >= 0.9
+        assert needed == 1 or found[needed - 2] < 0.9
 
 
 def test_pieces_are_of_one_length_with_the_ends_of_the_model(bert, text):

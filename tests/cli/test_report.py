@@ -57,7 +57,7 @@ def test_spectrum_then_heads_leave_records_for_the_report(capsys, tmp_path, text
     assert "suggested k" in said
     code, said, _ = run(capsys, "heads", str(model), *common, out)
     assert code == 0
-    assert "attention it gets" in said
+    assert "heaviest" in said
     assert [record["kind"] for record in read_records(tmp_path / "looks.jsonl").records] == [
         "spectrum",
         "heads",

@@ -128,13 +128,19 @@ def _model_folder(name: str) -> str:
 
 
 def _check_encoder(name: str, config: Any) -> None:
+    library = _transformers()
+    masked = type(config) in library.MODEL_FOR_MASKED_LM_MAPPING
     kind = config.model_type
     architectures = getattr(config, "architectures", None) or []
     if getattr(config, "is_encoder_decoder", False):
         what = "an encoder with a decoder"
-    elif getattr(config, "is_decoder", False) or any("CausalLM" in one for one in architectures):
+    elif (
+        getattr(config, "is_decoder", False)
+        or any("CausalLM" in one for one in architectures)
+        or (not masked and type(config) in library.MODEL_FOR_CAUSAL_LM_MAPPING)
+    ):
         what = "a decoder: each token sees only those before it"
-    elif type(config) not in _transformers().MODEL_FOR_MASKED_LM_MAPPING:
+    elif not masked:
         what = "not an encoder of text"
     else:
         return
