@@ -159,7 +159,7 @@ def test_eight_bits_cost_little_and_are_told(tmp_path):
     (file,) = export_onnx(model, tmp_path / "model.onnx", int8=True)
     assert next(model.parameters()).dtype == torch.bfloat16  # left as it was
     assert file.int8.path == tmp_path / "model.int8.onnx"
-    assert file.int8.size < 0.5 * file.size
+    assert file.int8.size < 0.6 * file.size
     assert 0 < file.int8.cost.mean < 0.1 * file.int8.cost.output
     assert file.int8.cost.same > 0.8
     ids = tokens(1, 9).numpy()
@@ -204,7 +204,9 @@ def test_metadata_are_plain_json(tmp_path):
     facts = json.loads(told["linformer_kit"])
     assert facts["id2label"] == {"0": "no", "1": "yes"}
     running = OnnxModel(tmp_path / "model.onnx")
-    with pytest.raises(ExportError, match="this model takes input_ids, attention_mask: got x"):
+    with pytest.raises(
+        ExportError, match="this model takes input_ids, attention_mask, token_type_ids: got x"
+    ):
         running(x=np.zeros((1, 3)))
     with pytest.raises(ExportError, match="cannot run this input"):
         running(input_ids=np.zeros((1, 41), "int64"))  # longer than the model's positions
