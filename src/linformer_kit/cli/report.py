@@ -7,8 +7,9 @@ import typer
 from rich.console import Console
 
 from ..bench.grid_view import headline, read_grid
+from ..errors import UserError
 from .bench import print_plainly
-from .mistakes import UserError, users_mistakes
+from .mistakes import users_mistakes
 from .sheets import show_sheets
 
 
