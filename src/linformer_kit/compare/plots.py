@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-STYLE: dict[Any, Any] = {
+STYLE: Any = {
     "figure.dpi": 120,
     "font.size": 10,
     "axes.spines.top": False,

@@ -42,7 +42,7 @@ def translate_rows(
             attention_mask=batch["attention_mask"].to(model.device),
             num_beams=options.beams,
             length_penalty=options.length_penalty,
-            max_new_tokens=options.max_new_tokens,
+            max_new_tokens=room(model, options.max_new_tokens),
             do_sample=False,
         )
         texts = tokenizer.batch_decode(made, skip_special_tokens=True)
@@ -50,6 +50,17 @@ def translate_rows(
         tell(len(found), len(order))
     model.train(training)
     return found
+
+
+def room(model: Any, wanted: int, *, used: int = 1) -> int:
+    """How many tokens may be written: learned positions end, whatever is wanted."""
+    config = model.config
+    kind = config.position_embedding_type
+    if config.is_encoder_decoder:
+        kind = config.decoder_position_embedding_type
+    if kind != "learned":
+        return wanted
+    return max(1, min(wanted, config.max_position_embeddings - used))
 
 
 def bleu_and_chrf(translations: list[str], references: list[str]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import UserError
+from ..evaluate.translations import room
 from ..train.build import MODELS
 
 if TYPE_CHECKING:
@@ -143,7 +144,11 @@ def _go_on(
     drawn = options.temperature > 0
     made = model.generate(
         **batch,
-        max_new_tokens=options.max_new_tokens or config.evaluate.max_new_tokens,
+        max_new_tokens=room(
+            model,
+            options.max_new_tokens or config.evaluate.max_new_tokens,
+            used=batch["input_ids"].shape[1],
+        ),
         do_sample=drawn,
         **({"temperature": options.temperature} if drawn else {}),
     )
@@ -157,7 +162,7 @@ def _translate(
         **_encode(model, tokenizer, text, config),
         num_beams=config.evaluate.beams,
         length_penalty=config.evaluate.length_penalty,
-        max_new_tokens=options.max_new_tokens or config.evaluate.max_new_tokens,
+        max_new_tokens=room(model, options.max_new_tokens or config.evaluate.max_new_tokens),
         do_sample=False,
     )
     return [{"text": tokenizer.decode(made[0], skip_special_tokens=True).strip()}]
