@@ -10,15 +10,9 @@ BACKENDS_INSTALLED := $(BACKENDS)/.installed
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(INSTALLED) ## Train a Linformer and a vanilla Transformer, measure, look inside, write report.html.
-	$(BIN)/linformer compare configs/quick-mlm.yaml data.max_length=512 model.k=128 \
-	  train.batch_size=8 train.steps=1000 --vary model.projection=full,linear --out runs/report
-	$(BIN)/linformer bench grid --quick --out results/report/grid.jsonl
-	$(BIN)/linformer spectrum runs/report/projection-full --text python-docs --pieces 8 \
-	  --out results/report/spectrum.jsonl
-	$(BIN)/linformer heads runs/report/projection-linear --text python-docs \
-	  --out results/report/heads.jsonl
-	$(BIN)/linformer report runs/report results/report --out report.html
+run: $(INSTALLED) ## Measure Linformer and full attention at growing lengths, and write report.html.
+	$(BIN)/linformer bench growth
+	$(BIN)/linformer report results --out report.html
 
 test: $(INSTALLED) ## Run the fast tests.
 	$(BIN)/python -m pytest -m 'not slow'
