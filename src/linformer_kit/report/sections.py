@@ -17,6 +17,8 @@ from ..bench import (
 from . import runs_view
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from ..figures.figure import Figure
     from ..figures.sheet import Sheet
     from .collect import Evidence
@@ -96,10 +98,41 @@ def sections(evidence: Evidence) -> list[Section]:
         _runs(evidence),
         *_spectra(evidence),
         *_heads(evidence),
-        _budget(evidence),
-        _peers(evidence),
-        _decode(evidence),
-        _roofline(evidence),
+        _measured(
+            evidence,
+            budget_view,
+            name="budget",
+            short="Fixed tokens",
+            title="The same tokens, in longer pieces",
+            lead="A batch has a fixed number of tokens. Cut into longer pieces they cost a "
+            "Linformer the same, and a vanilla Transformer more and more.",
+        ),
+        _measured(
+            evidence,
+            peers_view,
+            name="peers",
+            short="Peers",
+            title="Beside the other encoders for long inputs",
+            lead="Every implementation that installs from PyPI and runs on a CPU, at matched "
+            "sizes, taking turns in one process.",
+        ),
+        _measured(
+            evidence,
+            decode_view,
+            name="decode",
+            short="Generating",
+            title="Generating after a long text",
+            lead="What one more token costs. A vanilla decoder keeps every token; a Linformer "
+            "keeps a window and k slots.",
+        ),
+        _measured(
+            evidence,
+            roofline_view,
+            name="roofline",
+            short="Roofline",
+            title="How much of the machine is used",
+            lead="Each operation of a layer against what this machine can do at most.",
+        ),
     ]
     return [section for section in found if section is not None]
 
@@ -177,60 +210,18 @@ def _heads(evidence: Evidence) -> list[Section]:
     ]
 
 
-def _budget(evidence: Evidence) -> Section | None:
-    sheets = budget_view.sheets(evidence.records)
+def _measured(
+    evidence: Evidence, view: ModuleType, *, name: str, short: str, title: str, lead: str
+) -> Section | None:
+    """The part of a benchmark, as its view shows the records."""
+    sheets = view.sheets(evidence.records)
     if not sheets:
         return None
     return Section(
-        name="budget",
-        short="Fixed tokens",
-        title="The same tokens, in longer pieces",
-        lead="A batch has a fixed number of tokens. Cut into longer pieces they cost a Linformer "
-        "the same, and a vanilla Transformer more and more.",
-        figures=tuple(budget_view.figures(evidence.records)),
-        sheets=tuple(sheets),
-    )
-
-
-def _peers(evidence: Evidence) -> Section | None:
-    sheets = peers_view.sheets(evidence.records)
-    if not sheets:
-        return None
-    return Section(
-        name="peers",
-        short="Peers",
-        title="Beside the other encoders for long inputs",
-        lead="Every implementation that installs from PyPI and runs on a CPU, at matched sizes, "
-        "taking turns in one process.",
-        figures=tuple(peers_view.figures(evidence.records)),
-        sheets=tuple(sheets),
-    )
-
-
-def _decode(evidence: Evidence) -> Section | None:
-    sheets = decode_view.sheets(evidence.records)
-    if not sheets:
-        return None
-    return Section(
-        name="decode",
-        short="Generating",
-        title="Generating after a long text",
-        lead="What one more token costs. A vanilla decoder keeps every token; a Linformer keeps a "
-        "window and k slots.",
-        figures=tuple(decode_view.figures(evidence.records)),
-        sheets=tuple(sheets),
-    )
-
-
-def _roofline(evidence: Evidence) -> Section | None:
-    sheets = roofline_view.sheets(evidence.records)
-    if not sheets:
-        return None
-    return Section(
-        name="roofline",
-        short="Roofline",
-        title="How much of the machine is used",
-        lead="Each operation of a layer against what this machine can do at most.",
-        figures=tuple(roofline_view.figures(evidence.records)),
+        name=name,
+        short=short,
+        title=title,
+        lead=lead,
+        figures=tuple(view.figures(evidence.records)),
         sheets=tuple(sheets),
     )
