@@ -25,6 +25,21 @@ def test_every_record_is_on_disk_at_once(tmp_path):
         assert read_records(path).records == [{"a": 1}]
 
 
+def test_a_record_counts_even_if_ctrl_c_comes_just_after_it(tmp_path, monkeypatch):
+    with RecordFile(tmp_path / "records.jsonl") as file:
+        file.append({"a": 1})
+        flush = file._file.flush
+
+        def flush_and_stop():
+            flush()
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(file._file, "flush", flush_and_stop)
+            file.append({"a": 2})
+        assert file.written == 2
+
+
 @pytest.mark.parametrize("damage", [b'{"a": ', b"\xff\xfe{}", b"[1, 2]"])
 def test_a_damaged_line_is_left_out_and_reported(tmp_path, damage):
     path = tmp_path / "records.jsonl"

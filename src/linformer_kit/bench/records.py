@@ -22,16 +22,23 @@ class RecordFile:
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path.parent))
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        self.written = 0
         torn = _ends_within_a_line(path)
         self._file = path.open("a", encoding="utf-8")
         if torn:  # by a crash: what is written now must not become part of that line
             self._file.write("\n")
+            self._file.flush()
+        self._start = path.stat().st_size
+
+    @property
+    def written(self) -> int:
+        """Records added so far, counted in the file: Ctrl-C may come just after a line is out."""
+        with self.path.open("rb") as file:
+            file.seek(self._start)
+            return file.read().count(b"\n")
 
     def append(self, record: Record) -> None:
         self._file.write(json.dumps(record, allow_nan=False) + "\n")
         self._file.flush()
-        self.written += 1
 
     def __enter__(self) -> RecordFile:
         return self

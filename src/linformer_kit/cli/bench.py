@@ -201,7 +201,8 @@ def keep_records(measured: Iterable[Record], file: RecordFile, records: list[Rec
 
 
 def tell_where(console: Console, file: RecordFile, stopped: bool) -> None:
-    number = f"{file.written} record{'' if file.written == 1 else 's'}"
+    written = file.written
+    number = f"{written} record{'' if written == 1 else 's'}"
     if stopped:
         print_plainly(console, f"Stopped: {number} so far, kept in {file.path}")
         raise typer.Exit(STOPPED)
