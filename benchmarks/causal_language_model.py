@@ -65,9 +65,12 @@ class LanguageModel(nn.Module):
         return F.cross_entropy(logits.flatten(0, 1), pieces[:, 1:].flatten())
 
 
-def train(arguments: argparse.Namespace, attention: str, texts: tuple[Tensor, Tensor]) -> None:
-    torch.manual_seed(arguments.seed)
-    model = LanguageModel(arguments, attention)
+def train(
+    arguments: argparse.Namespace,
+    attention: str,
+    model: LanguageModel,
+    texts: tuple[Tensor, Tensor],
+) -> None:
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
     optimizer = torch.optim.AdamW(
@@ -103,7 +106,7 @@ def train(arguments: argparse.Namespace, attention: str, texts: tuple[Tensor, Te
                 losses = [model.loss(part) for part in pieces.split(arguments.batch)]
             record = {
                 "task": "byte language model",
-                "attention": attention,
+                "attention": name,
                 **{k: v for k, v in vars(arguments).items() if k not in NOT_RECORDED},
                 "step": step,
                 "parameters": sum(p.numel() for p in model.parameters()),
@@ -114,12 +117,12 @@ def train(arguments: argparse.Namespace, attention: str, texts: tuple[Tensor, Te
             print(json.dumps(record), flush=True)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def options(about: str, attentions: tuple[str, ...]) -> argparse.ArgumentParser:
+    """What can be said on the command line: the kinds of attention, the texts, the sizes."""
+    parser = argparse.ArgumentParser(description=about)
+    parser.add_argument("--attention", nargs="+", choices=attentions, default=attentions)
     parser.add_argument("--train", type=Path, nargs="+", required=True)
     parser.add_argument("--validate", type=Path, nargs="+", required=True)
-    choices = ("slots", "full", "window")
-    parser.add_argument("--attention", nargs="+", choices=choices, default=choices)
     parser.add_argument("--context", type=int, default=1024)
     parser.add_argument("--window", type=int, default=128)
     parser.add_argument("--k", type=int, default=64)
@@ -132,11 +135,16 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    arguments = options(__doc__.splitlines()[0], ("slots", "full", "window")).parse_args()
     torch.set_num_threads(arguments.threads)
     texts = read_bytes(arguments.train), read_bytes(arguments.validate)
     for attention in arguments.attention:
-        train(arguments, attention, texts)
+        torch.manual_seed(arguments.seed)
+        train(arguments, attention, LanguageModel(arguments, attention), texts)
 
 
 if __name__ == "__main__":

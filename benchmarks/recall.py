@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 
 import torch
@@ -81,8 +82,11 @@ def run(arguments: argparse.Namespace, k: int) -> dict[str, object]:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
-        if step % 200 == 0 and accuracy(model, *held_out) > 0.999:
-            break
+        if step % 200 == 0:
+            reached = accuracy(model, *held_out)
+            print(f"k {k}, step {step}: {reached:.3f}", file=sys.stderr, flush=True)
+            if reached > 0.999:
+                break
     return {
         "task": "associative recall",
         "attention": arguments.attention,
