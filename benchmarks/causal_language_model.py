@@ -66,10 +66,7 @@ class LanguageModel(nn.Module):
 
 
 def train(
-    arguments: argparse.Namespace,
-    attention: str,
-    model: LanguageModel,
-    texts: tuple[Tensor, Tensor],
+    arguments: argparse.Namespace, name: str, model: LanguageModel, texts: tuple[Tensor, Tensor]
 ) -> None:
     matrices = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
