@@ -294,17 +294,23 @@ def test_the_number_of_parameters_is_known_to_transformers():
     assert model.num_parameters(exclude_embeddings=True) == counted - table - types
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "dtype", "close"),
+    [
+        ("aot_eager", torch.float32, {"rtol": 1e-5, "atol": 1e-6}),
+        ("aot_eager", torch.bfloat16, {"rtol": 2e-2, "atol": 2e-2}),
+        pytest.param(
+            "inductor", torch.float32, {"rtol": 1e-4, "atol": 1e-5}, marks=pytest.mark.slow
+        ),
+    ],
+)
 @pytest.mark.parametrize("projection", ["linear", "full"])
-def test_a_compiled_model_gives_the_same(projection):
+def test_a_compiled_model_gives_the_same(projection, backend, dtype, close):
     case = CASES["LinformerModel"]
-    model = case.build(projection=projection)
-    compiled = torch.compile(model)
+    model = case.build(projection=projection).to(dtype)
+    compiled = torch.compile(model, backend=backend, fullgraph=True)
     for length in (20, 13):
         inputs = case.inputs(length=length)
         assert_close(
-            compiled(**inputs).last_hidden_state,
-            model(**inputs).last_hidden_state,
-            rtol=1e-4,
-            atol=1e-5,
+            compiled(**inputs).last_hidden_state, model(**inputs).last_hidden_state, **close
         )
