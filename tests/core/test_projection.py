@@ -14,6 +14,7 @@ from linformer_kit.core.projection import (
     Projection,
     count_matrices,
 )
+from linformer_kit.core.shortening import MatrixShortening
 
 
 def encoder_of(projection="linear", sharing="kv", **options) -> LinformerEncoder:
@@ -137,3 +138,33 @@ def test_resizing_a_smooth_row_interpolates_it():
 def test_resizing_to_what_cannot_be_is_refused(projection, length, message):
     with pytest.raises(ValueError, match=message):
         resize_max_length(encoder_of(projection), length)
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_going_on_with_the_input_gives_the_same_gradients(scaled):
+    matrix, x = (
+        torch.randn(s, dtype=torch.float64, requires_grad=True) for s in [(6, 5), (3, 5, 2)]
+    )
+    scale = torch.rand(3, 2, 1, 3, dtype=torch.float64) if scaled else None
+
+    def of_both(x, matrix):
+        shortening = MatrixShortening(matrix, sides=2, heads=1, scale=scale, mask=None)
+        same, rows = shortening.inputs_beside(x)
+        return same.sin(), rows
+
+    def apart(x, matrix):
+        shortening = MatrixShortening(matrix, sides=2, heads=1, scale=scale, mask=None)
+        return x.sin(), shortening.inputs(x)
+
+    upstream = [torch.randn_like(each) for each in apart(x, matrix)]
+    for outputs in (slice(None), slice(1), slice(1, 2)):  # both, and each alone
+        mine, theirs = (
+            torch.autograd.grad(
+                of(x, matrix)[outputs], (x, matrix), upstream[outputs], allow_unused=True
+            )
+            for of in (of_both, apart)
+        )
+        assert_close(mine, theirs)
+    assert torch.autograd.gradgradcheck(of_both, (x, matrix))
+    assert torch.autograd.gradgradcheck(lambda x: of_both(x, matrix.detach()), (x,))
+    assert torch.autograd.gradgradcheck(lambda m: of_both(x.detach(), m), (matrix,))

@@ -21,7 +21,15 @@ from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import drop_rows, dropout
 from .heads import check_heads, is_plain, reset_linear
-from .memory import FoldedMemory, Memory, attend_folded, each_head, fold, for_all_heads
+from .memory import (
+    FoldedMemory,
+    Memory,
+    attend_folded,
+    each_head,
+    fold,
+    for_all_heads,
+    trains_by_blocks,
+)
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
     WINDOW_KINDS,
@@ -165,7 +173,11 @@ class LinformerAttention(nn.Module):
         `external_projection`.
         """
         x, context, context_mask = self._checked(x, mask, context, context_mask)
-        memory = self._summarise(context, context_mask, projection, queries=x.shape[1])
+        itself = context is x
+        memory, context = self._summarise(
+            context, context_mask, projection, queries=x.shape[1], goes_on=itself
+        )
+        x = context if itself else x
         y = in_row_blocks(
             lambda samples, rows: self.attend(rows, memory.samples(samples)),
             x,
@@ -186,7 +198,7 @@ class LinformerAttention(nn.Module):
         `queries` is how many rows will attend to it, which decides whether folding pays.
         """
         context = self._without_padding("context", context, "mask", mask, self.context_dim)
-        return self._summarise(context, mask, projection, queries=queries)
+        return self._summarise(context, mask, projection, queries=queries)[0]
 
     def attend(self, x: Tensor, memory: Memory | FoldedMemory) -> Tensor:
         """x (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
@@ -219,7 +231,7 @@ class LinformerAttention(nn.Module):
     ) -> Tensor:
         """The attention weights (B, H, N, R), which the forward pass never materialises."""
         x, context, context_mask = self._checked(x, mask, context, context_mask)
-        key, _, keep = self._rows(context, context_mask, projection)
+        (key, _, keep), _ = self._rows(context, context_mask, projection)
         query = self._heads(self.q_proj(x), self.num_heads)
         scores = query @ for_all_heads(key, self.num_heads).transpose(-1, -2) * self.head_dim**-0.5
         if keep is not None:
@@ -287,20 +299,37 @@ class LinformerAttention(nn.Module):
         return x.masked_fill(~mask[..., None], 0.0)
 
     def _summarise(
-        self, context: Tensor, mask: Tensor | None, projection: Projection | None, queries: int
-    ) -> Memory | FoldedMemory:
-        memory = self._rows(context, mask, projection)
+        self,
+        context: Tensor,
+        mask: Tensor | None,
+        projection: Projection | None,
+        *,
+        queries: int,
+        goes_on: bool = False,
+    ) -> tuple[Memory | FoldedMemory, Tensor]:
+        """The memory, and the context to go on with if it is also what attends to the memory."""
+        absorbed = self._attend_form(context, queries) == "absorbed"
+        goes_on = goes_on and absorbed and trains_by_blocks(context)
+        memory, context = self._rows(context, mask, projection, goes_on=goes_on)
         if self.dropout_kind == "rows":
             memory = memory._replace(value=drop_rows(memory.value, self.dropout, self.training))
-        if self._attend_form(context, queries) == "absorbed":
-            return fold(memory, self.q_proj, self.out_proj, num_heads=self.num_heads)
-        return memory
+        if absorbed:
+            return fold(memory, self.q_proj, self.out_proj, num_heads=self.num_heads), context
+        return memory, context
 
-    def _rows(self, context: Tensor, mask: Tensor | None, projection: Projection | None) -> Memory:
-        """The shortened keys and values, (B, G, R, D) each."""
+    def _rows(
+        self,
+        context: Tensor,
+        mask: Tensor | None,
+        projection: Projection | None,
+        *,
+        goes_on: bool = False,
+    ) -> tuple[Memory, Tensor]:
+        """The shortened keys and values, (B, G, R, D) each, and the context to go on with."""
         if self.kind == "full":
             key = self._heads(self.k_proj(context), self.num_kv_heads)
-            return Memory(key, self._heads(self.v_proj(context), self.num_kv_heads), mask)
+            value = self._heads(self.v_proj(context), self.num_kv_heads)
+            return Memory(key, value, mask), context
         if projection is None:
             projection = self.projection
         if projection is None:
@@ -315,9 +344,12 @@ class LinformerAttention(nn.Module):
         rows = self.k if self.k != projection.k else None
         shortening = projection(context, mask, rows=rows)
         if not (is_plain(self.k_proj) and is_plain(self.v_proj)):
-            return self._rows_through_modules(context, mask, shortening)
+            return self._rows_through_modules(context, mask, shortening), context
         if self._shorten_order(context) == "input":
-            both = shortening.inputs(context)  # (B, P, T, R, M)
+            if goes_on:
+                context, both = shortening.inputs_beside(context)  # (B, P, T, R, M)
+            else:
+                both = shortening.inputs(context)
             key = self._through(self.k_proj, both[:, 0], shortening, side=0)
             value = self._through(self.v_proj, both[:, -1], shortening, side=-1)
         else:
@@ -328,7 +360,7 @@ class LinformerAttention(nn.Module):
                 + self._bias(linear, shortening, side)
                 for side, linear in enumerate((self.k_proj, self.v_proj))
             )
-        return Memory(key, value, shortening.keep)
+        return Memory(key, value, shortening.keep), context
 
     def _rows_through_modules(
         self, context: Tensor, mask: Tensor | None, shortening: Shortening

@@ -83,16 +83,20 @@ def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: i
     return FoldedMemory(score, offset, output)
 
 
-def attend_folded(x: Tensor, memory: FoldedMemory, bias: Tensor | None, heads: int) -> Tensor:
-    """x (B, N, M) -> (B, N, M). In training on a CPU by blocks of rows, forwards and backwards."""
-    whole = (
+def trains_by_blocks(x: Tensor) -> bool:
+    """Whether `attend_folded` has a backward pass of its own here."""
+    return not (
         torch.compiler.is_compiling()
         or not torch.is_grad_enabled()  # the caller works by blocks already
         or x.device.type != "cpu"
         or x.numel() == 0
         or torch.is_autocast_enabled("cpu")
     )
-    if whole:
+
+
+def attend_folded(x: Tensor, memory: FoldedMemory, bias: Tensor | None, heads: int) -> Tensor:
+    """x (B, N, M) -> (B, N, M). In training on a CPU by blocks of rows, forwards and backwards."""
+    if not trains_by_blocks(x):
         return memory.mix(memory.weights(x, heads), bias)
     y, _ = _FoldedAttention.apply(x, memory.score, memory.offset, memory.output, bias, heads)
     return y

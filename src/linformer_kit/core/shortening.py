@@ -10,7 +10,7 @@ P sides (1 when E = F, else 2: key, value), T heads that have a matrix of their 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -26,6 +26,13 @@ class Shortening:
     def inputs(self, x: Tensor) -> Tensor:
         """x (B, S, C) -> (B, P, T, R, C): every matrix applied to the same rows."""
         raise NotImplementedError
+
+    def inputs_beside(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x and `inputs(x)`. Whoever goes on with x has its gradient to give away, to be added to.
+
+        So x must be used once, by something that makes a new tensor of its gradient.
+        """
+        return x, self.inputs(x)
 
     def keys(self, values: Tensor, side: int) -> Tensor:
         """values (B, S, G, D) -> (B, G, R, D), by the matrices of side 0 (keys) or 1 (values)."""
@@ -54,7 +61,17 @@ class MatrixShortening(Shortening):
         self.mask = mask
 
     def inputs(self, x: Tensor) -> Tensor:
-        rows = batched_product(self.matrix, x).unflatten(1, (self.sides, self.heads, self.rows))
+        return self._scaled(batched_product(self.matrix, x))
+
+    def inputs_beside(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.matrix.dim() == 3 or self.matrix.dtype != x.dtype:
+            return super().inputs_beside(x)
+        x, rows = _Beside.apply(x, self.matrix)
+        return x, self._scaled(rows)
+
+    def _scaled(self, rows: Tensor) -> Tensor:
+        """(B, P*T*R, C) -> (B, P, T, R, C)"""
+        rows = rows.unflatten(1, (self.sides, self.heads, self.rows))
         return rows if self.scale is None else rows * self.scale[..., None].to(rows.dtype)
 
     def keys(self, values: Tensor, side: int) -> Tensor:
@@ -168,6 +185,45 @@ class MaxShortening(Shortening):
         if self.keep is not None:  # the lowest number is finite, but not fit to be multiplied
             rows = rows.masked_fill(~self.keep[..., None], 0.0)
         return rows[:, None, None]
+
+
+class _Beside(torch.autograd.Function):
+    """x and E x. Backwards, what E x adds to the gradient of x is added where that stands already:
+    it never takes the memory of another x.
+    """
+
+    @staticmethod
+    def forward(x: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
+        return x.view_as(x), batched_product(matrix, x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        x, matrix = ctx.saved_tensors
+        grad_x, grad_rows = grads
+        if grad_rows is None:
+            return grad_x, None
+        if torch.is_grad_enabled():  # a gradient of the gradient is wanted
+            more = batched_product(matrix.T, grad_rows)
+            grad_x = more if grad_x is None else grad_x + more
+            return grad_x, (grad_rows @ x.mT).sum(0)
+        if not ctx.needs_input_grad[0]:
+            grad_x = None
+        elif grad_x is None:
+            grad_x = batched_product(matrix.T, grad_rows)
+        else:
+            for sample, rows in zip(grad_x, grad_rows, strict=True):
+                sample.addmm_(matrix.T, rows)
+        if not ctx.needs_input_grad[1]:
+            return grad_x, None
+        grad_matrix = torch.zeros_like(matrix)
+        for sample, rows in zip(x, grad_rows, strict=True):
+            grad_matrix.addmm_(rows, sample.T)
+        return grad_x, grad_matrix
 
 
 def at_least_float32(x: Tensor) -> Tensor:
