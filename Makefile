@@ -10,9 +10,13 @@ BACKENDS_INSTALLED := $(BACKENDS)/.installed
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-run: $(INSTALLED) ## Measure Linformer and full attention at growing lengths, and write report.html.
-	$(BIN)/linformer bench growth
-	$(BIN)/linformer report results --out report.html
+# Everything here goes on where it was stopped, and what is finished is not done again.
+run: $(INSTALLED) ## Train both Transformers, measure them, look inside: report.html, in ten minutes.
+	$(BIN)/linformer compare configs/first-look.yaml --vary model.projection=full,linear --out runs/first-look
+	$(BIN)/linformer bench grid --quick --out results/first-look/grid.jsonl
+	$(BIN)/linformer bench growth --out results/first-look/growth.jsonl
+	$(BIN)/linformer spectrum runs/first-look/projection-full --text python-docs --out results/first-look/spectrum.jsonl
+	$(BIN)/linformer report runs/first-look results/first-look --out report.html
 
 test: $(INSTALLED) ## Run the fast tests.
 	$(BIN)/python -m pytest -m 'not slow'

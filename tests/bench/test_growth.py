@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 
 from linformer_kit.bench.contestants import Point
-from linformer_kit.bench.growth import GrowthBench, measure
+from linformer_kit.bench.growth import GrowthBench, measure, measured_already
 from linformer_kit.bench.growth_table import growth_table, in_words
 
 MACHINE = {"cpu": "a CPU", "threads": 2}
@@ -57,6 +57,28 @@ def test_full_attention_over_its_budget_is_skipped_and_linformer_goes_on():
         assert ours["best"] > 0
         assert ours["memory_total"] > 0
     assert "skipped" in text_of(growth_table(found))
+
+
+def test_a_length_with_its_records_is_not_measured_again():
+    short = GrowthBench(points=points(16), rounds=1, threads=1)
+    bench = GrowthBench(points=points(16, 32), rounds=1, threads=1)
+    first = list(measure(short))
+    known = measured_already(bench, [*first, {"bench": "grid"}])
+    assert known == first
+    assert [r["length"] for r in measure(bench, known)] == [32, 32]
+    assert list(measure(short, known)) == []
+    assert measured_already(bench, first[:1]) == []  # stopped between the two contestants
+    for other in ({"rounds": 2}, {"budget": 1.0}, {"threads": 2}, {"seed": 1}):
+        settings = {"rounds": 1, "threads": 1, **other}
+        assert measured_already(GrowthBench(points=points(16), **settings), first) == []
+
+
+def test_what_is_known_of_full_attention_says_what_to_skip():
+    bench = GrowthBench(points=points(16, 64), rounds=1, threads=1, budget=1e-9)
+    known = measured_already(bench, list(measure(bench))[:2])
+    full, ours = measure(bench, known)
+    assert full["note"].startswith("skipped: about ")
+    assert ours["best"] > 0
 
 
 def test_alone_linformer_tells_tokens_a_second():

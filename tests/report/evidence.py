@@ -142,6 +142,7 @@ def growth_records() -> list[dict]:
 def all_records() -> list[dict]:
     return [
         *grid_records(),
+        *growth_records(),
         budget_record(None),
         budget_record(32),
         *peers_records(),

@@ -86,6 +86,7 @@ def test_every_kind_of_evidence_has_its_section(tmp_path):
     names = [section.name for section in sections(collect([tmp_path]))]
     assert names == [
         "grid",
+        "growth",
         "runs",
         "spectrum-1",
         "heads-1",

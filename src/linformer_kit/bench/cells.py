@@ -42,11 +42,11 @@ def left_to_measure(
 ) -> list[Cell]:
     """The cells without a record."""
     finished = {
-        _identity(record["bench"], record["cell"], record["machine"])
+        identity(record["bench"], record["cell"], record["machine"])
         for record in records
         if isinstance(record.get("cell"), dict) and isinstance(record.get("machine"), dict)
     }
-    return [cell for cell in cells if _identity(bench, cell.settings, machine) not in finished]
+    return [cell for cell in cells if identity(bench, cell.settings, machine) not in finished]
 
 
 def measure_cells(
@@ -104,6 +104,7 @@ def latest(records: Sequence[Record], bench: str) -> list[Record]:
     return list(chosen.values())
 
 
-def _identity(bench: str, settings: Settings, machine: Record) -> str:
+def identity(bench: str, settings: Settings, machine: Record) -> str:
+    """Equal where a measurement need not be made again."""
     on = [machine.get(name) for name in ("cpu", "threads", "torch", "seed")]
     return json.dumps([bench, settings, on], sort_keys=True)

@@ -46,9 +46,13 @@ class Grid:
 
 
 def read_grid(records: Sequence[Record]) -> Grid | None:
+    """Of the last width that was measured."""
     chosen = latest(records, BENCH)
     if not chosen:
         return None
+    cell = chosen[-1]["cell"]
+    sizes = ("dim", "num_heads")
+    chosen = [r for r in chosen if all(r["cell"][name] == cell[name] for name in sizes)]
     seconds: dict[Key, float] = {}
     memory: dict[Key, int] = {}
     skipped: dict[Key, str] = {}
@@ -62,7 +66,6 @@ def read_grid(records: Sequence[Record]) -> Grid | None:
                 memory[key] = result["work"]
             elif result.get("note"):
                 skipped[key] = result["note"]
-    cell = chosen[-1]["cell"]
     present = [*seconds, *memory]
     caption = (
         f"one encoder layer, dim {cell['dim']}, {cell['num_heads']} heads, feed-forward "

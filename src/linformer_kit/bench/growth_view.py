@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from ..figures.figure import OURS as OUR_COLOURS
 from ..figures.figure import VANILLA, Axis, Chart, Line, length_ticks
-from ..figures.sheet import Sheet, entries
+from ..figures.sheet import Entry, Sheet
 from . import quantities
 from .contestants import FULL, OURS
+from .growth import BENCH
 from .growth_table import in_words
 from .provenance import provenance
 
@@ -22,8 +23,8 @@ def figures(records: Sequence[Record]) -> list[Chart]:
     chosen = _growth(records)
     found = []
     for name, title, unit, field, scale in (
-        ("growth-time", "Time to read n tokens", "seconds", "best", 1.0),
-        ("growth-memory", "Memory to read n tokens", "megabytes", "memory_work", 1e-6),
+        ("growth-time", "Time to read one input of n tokens", "seconds", "best", 1.0),
+        ("growth-memory", "Memory to read one input of n tokens", "megabytes", "memory_work", 1e-6),
     ):
         lines = []
         for who, label, colour in (
@@ -67,19 +68,28 @@ def sheets(records: Sequence[Record]) -> list[Sheet]:
     rows = []
     for length in sorted({record["length"] for record in chosen}):
         at = {record["contestant"]: record for record in chosen if record["length"] == length}
-        full, ours = (at.get(who, {}).get("best") for who in (FULL, OURS))
-        rows.append(
-            entries(
-                f"{length:,}",
-                quantities.seconds(full),
-                quantities.seconds(ours),
-                quantities.ratio(full / ours if full and ours else None),
-            )
-        )
+        row = [Entry(f"{length:,}")]
+        for field, told in (("best", quantities.seconds), ("memory_work", quantities.size)):
+            full, ours = (at.get(who, {}).get(field) for who in (FULL, OURS))
+            note = at.get(FULL, {}).get("note") if full is None and field == "best" else None
+            row += [
+                Entry(note, "quiet") if note else Entry(told(full)),
+                Entry(told(ours)),
+                Entry(quantities.ratio(full / ours if full and ours else None)),
+            ]
+        rows.append(tuple(row))
     return [
         Sheet(
-            title="Time to read one long input",
-            columns=("tokens", "full attention", "Linformer", "times faster"),
+            title="Time and memory to read one long input",
+            columns=(
+                "tokens",
+                "full attention",
+                "Linformer",
+                "times faster",
+                "memory, full",
+                "memory, Linformer",
+                "times less",
+            ),
             rows=tuple(rows),
             caption=_caption(chosen),
         )
@@ -93,7 +103,7 @@ def in_words_of(records: Sequence[Record]) -> str | None:
 
 def _growth(records: Sequence[Record]) -> list[Record]:
     """Of the last width that was measured; the last record of each length and contestant."""
-    all_of_it = [record for record in records if record.get("bench") == "growth"]
+    all_of_it = [record for record in records if record.get("bench") == BENCH]
     if not all_of_it:
         return []
     sizes = ("dim", "num_heads", "k", "depth", "batch")
@@ -110,5 +120,5 @@ def _caption(records: Sequence[Record]) -> str:
     first = records[0]
     return (
         f"dim {first['dim']}, {first['num_heads']} heads, k {first['k']}, depth {first['depth']}, "
-        f"inference; {provenance(records)}"
+        f"inference, memory beyond weights and input; {provenance(records)}"
     )

@@ -16,7 +16,7 @@ from ..bench.attention_table import memory_table, notes, time_table
 from ..bench.contestants import CONTESTANTS, LayerKind, Point
 from ..bench.gemm import SIZE
 from ..bench.growth_table import growth_table, in_words
-from ..bench.records import Record, RecordFile
+from ..bench.records import Record, RecordFile, read_records
 from ..bench.step import Mode
 from .mistakes import users_mistakes
 
@@ -26,6 +26,12 @@ Batch = Annotated[int, typer.Option(help="Inputs at a time.")]
 Threads = Annotated[int, typer.Option(help="Threads to compute with.")]
 Seed = Annotated[int, typer.Option(help="Seed of weights and inputs.", min=0, max=2**32 - 1)]
 Out = Annotated[Path, typer.Option(help="Where records are appended, as JSON lines.")]
+ResumedOut = Annotated[
+    Path, typer.Option(help="Where records are appended; what is there is not measured again.")
+]
+Again = Annotated[
+    bool, typer.Option("--again", help="Measure what has a record already once more.")
+]
 
 app = typer.Typer(help="Measure time and memory on this machine.")
 
@@ -158,7 +164,8 @@ def growth(
     rounds: Annotated[int, typer.Option(help="Rounds; fewer for what takes over 1 s.")] = 5,
     threads: Threads = 2,
     seed: Seed = 0,
-    out: Out = Path("results/bench-growth.jsonl"),
+    again: Again = False,
+    out: ResumedOut = Path("results/bench-growth.jsonl"),
 ) -> None:
     """See how time and memory grow with the length: Linformer and full attention."""
     with users_mistakes():
@@ -173,19 +180,40 @@ def growth(
             seed=seed,
             budget=budget,
         )
+    console, aside = Console(), Console(stderr=True)
+    before = records_in(out, aside)
+    known = [] if again else growth_bench.measured_already(settings, before)
+    with users_mistakes():
         file = RecordFile(out)
-    console = Console()
-    records: list[Record] = []
+    if known:
+        lengths_known = len({record["length"] for record in known})
+        print_plainly(
+            aside,
+            f"{lengths_known} of {len(settings.points)} lengths are in {out} and not measured "
+            "again.",
+        )
+    records = list(known)
     # Drawn between runs only: a thread that redraws would take time from what is being timed.
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def say(what: str) -> None:
             live.update(Group(growth_table(records), Text(what, style="dim")), refresh=True)
 
-        stopped = keep_records(growth_bench.measure(settings, say=say), file, records)
+        stopped = keep_records(growth_bench.measure(settings, known, say=say), file, records)
     console.print(growth_table(records))
     console.print(Text(in_words(records), style="bold"))
     tell_where(console, file, stopped)
+
+
+def records_in(path: Path, aside: Console) -> list[Record]:
+    """What a file holds, if there is one; damaged lines are reported."""
+    if not path.is_file():
+        return []
+    with users_mistakes((OSError,)):
+        records, problems = read_records(path)
+    for problem in problems:
+        print_plainly(aside, problem)
+    return records
 
 
 def keep_records(measured: Iterable[Record], file: RecordFile, records: list[Record]) -> bool:

@@ -36,27 +36,24 @@ from ..bench.cells import Cell, left_to_measure, measure_cells
 from ..bench.contestants import Point
 from ..bench.machine import describe
 from ..bench.peer_models import PEERS
-from ..bench.records import Record, RecordFile, read_records
+from ..bench.records import Record, RecordFile
 from ..figures.sheet import Sheet
 from .bench import (
+    Again,
     Batch,
+    ResumedOut,
     Seed,
     Threads,
     keep_records,
     names,
     print_plainly,
+    records_in,
     tell_where,
     whole_numbers,
 )
 from .mistakes import users_mistakes
 from .sheets import show_sheets
 
-Out = Annotated[
-    Path, typer.Option(help="Where records are appended; what is there is not measured again.")
-]
-Again = Annotated[
-    bool, typer.Option("--again", help="Measure cells that have a record already once more.")
-]
 Quick = Annotated[bool, typer.Option("--quick", help="Small sizes: seconds, not minutes.")]
 Rounds = Annotated[int | None, typer.Option(help="Rounds; fewer for what takes over a second.")]
 Memory = Annotated[
@@ -86,7 +83,7 @@ def grid(
     seed: Seed = 0,
     quick: Quick = False,
     again: Again = False,
-    out: Out = Path("results/bench-grid.jsonl"),
+    out: ResumedOut = Path("results/bench-grid.jsonl"),
 ) -> None:
     """The paper's Table 3 on this machine: lengths and k against the vanilla Transformer."""
     defaults = {"dim": 128, "num_heads": 4, "tokens": 2048, "rounds": 3} if quick else {}
@@ -118,7 +115,7 @@ def budget(
     seed: Seed = 0,
     quick: Quick = False,
     again: Again = False,
-    out: Out = Path("results/bench-budget.jsonl"),
+    out: ResumedOut = Path("results/bench-budget.jsonl"),
 ) -> None:
     """The same tokens a batch in ever longer inputs: Linformer stays flat, vanilla grows."""
     defaults = {"tokens": 4096, "dim": 64, "num_heads": 2, "rounds": 3} if quick else {}
@@ -156,7 +153,7 @@ def peers(
     seed: Seed = 0,
     quick: Quick = False,
     again: Again = False,
-    out: Out = Path("results/bench-peers.jsonl"),
+    out: ResumedOut = Path("results/bench-peers.jsonl"),
 ) -> None:
     """Against every installable encoder for long inputs: time, memory, equal outputs."""
     small = {"dim": 64, "num_heads": 2, "k": 64, "depth": 1}
@@ -196,7 +193,7 @@ def decode(
     seed: Seed = 0,
     quick: Quick = False,
     again: Again = False,
-    out: Out = Path("results/bench-decode.jsonl"),
+    out: ResumedOut = Path("results/bench-decode.jsonl"),
 ) -> None:
     """Time and memory of one generated token, over how many came before."""
     defaults = {"dim": 64, "num_heads": 2, "depth": 1, "rounds": 3} if quick else {}
@@ -232,7 +229,7 @@ def roofline(
     seed: Seed = 0,
     quick: Quick = False,
     again: Again = False,
-    out: Out = Path("results/bench-roofline.jsonl"),
+    out: ResumedOut = Path("results/bench-roofline.jsonl"),
 ) -> None:
     """The share of the machine's GEMM rate that each operation of a layer reaches."""
     small = {"dim": 128, "num_heads": 4, "k": 128}
@@ -265,12 +262,8 @@ def _run(
     """Measure what has no record, then show all cells that were asked for."""
     machine = describe(seed=settings.seed, threads=settings.threads)
     console, aside = Console(), Console(stderr=True)
-    known: list[Record] = []
+    known = records_in(out, aside)
     with users_mistakes():
-        if out.is_file():
-            known, problems = read_records(out)
-            for problem in problems:
-                print_plainly(aside, problem)
         file = RecordFile(out)
     left = list(cells) if again else left_to_measure(bench, cells, known, machine)
     if len(left) < len(cells):

@@ -94,7 +94,15 @@ def sections(evidence: Evidence) -> list[Section]:
     """In the order a user asks."""
     found = [
         _grid(evidence),
-        _growth(evidence),
+        _measured(
+            evidence,
+            growth_view,
+            name="growth",
+            short="Growth",
+            title="How it grows with the length",
+            lead="One encoder reads one input that gets longer and longer; full attention is "
+            "PyTorch's fused kernel.",
+        ),
         _runs(evidence),
         *_spectra(evidence),
         *_heads(evidence),
@@ -150,20 +158,6 @@ def _grid(evidence: Evidence) -> Section | None:
         "of the paper.",
         figures=tuple(grid_view.figures(grid)),
         sheets=tuple(grid_view.sheets(grid)),
-    )
-
-
-def _growth(evidence: Evidence) -> Section | None:
-    figures = growth_view.figures(evidence.records)
-    if not figures or grid_view.read_grid(evidence.records) is not None:
-        return None
-    return Section(
-        name="growth",
-        short="Growth",
-        title="How it grows with the length",
-        lead="One encoder reads ever longer inputs; full attention is PyTorch's fused kernel.",
-        figures=tuple(figures),
-        sheets=tuple(growth_view.sheets(evidence.records)),
     )
 
 
