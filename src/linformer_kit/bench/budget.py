@@ -4,7 +4,8 @@
 Transformer's grows. Encoder alone, and encoder with decoder (a text of the same length, which
 attends to the encoder's output). Inference of models of `depth` layers without embeddings. What is
 asked is how the time of one model changes with the length, so a cell is one model, and all lengths
-take turns. The yardstick of `gemm.py` runs in the same rounds: cells are measured minutes apart,
+take turns, a Linformer in all rounds: the best of few would differ by more than lengths do. The
+yardstick of `gemm.py` runs in the same rounds: cells are measured minutes apart,
 and it tells whether the machine was the same.
 """
 
@@ -45,7 +46,7 @@ class BudgetBench:
     num_heads: int = 8
     depth: int = 1
     window: int = 128
-    rounds: int = 5
+    rounds: int = 9
     threads: int = 2
     seed: int = 0
 
@@ -133,7 +134,8 @@ def _cell(bench: BudgetBench, shape: Shape, k: int | None) -> Cell:
             runs[f"n {length}"] = _forward(build(bench, shape, length, k), x)
         runs["gemm"] = gemm(SIZE)
         with fixed_threads(bench.threads):
-            timings = alternate(runs, rounds=bench.rounds, fewest=2, say=say)
+            fewest = 2 if k is None else bench.rounds
+            timings = alternate(runs, rounds=bench.rounds, fewest=fewest, say=say)
         lengths: list[int | None] = [*bench.lengths, None]  # None: the yardstick
         return [
             {"length": length, **timing.as_record(), "note": timing.note}

@@ -41,14 +41,11 @@ def times_of(record: Record) -> dict[int | None, float]:
 
 
 def _by_shape(records: Sequence[Record]) -> dict[str, list[Record]]:
-    """Vanilla first, then by k."""
-    shapes: dict[str, list[Record]] = {}
+    """The last record of each model: vanilla first, then by k."""
+    shapes: dict[str, dict[int, Record]] = {}
     for record in latest(records, BENCH):
-        shapes.setdefault(record["cell"]["shape"], []).append(record)
-    return {
-        shape: sorted(chosen, key=lambda record: record["cell"]["k"] or 0)
-        for shape, chosen in shapes.items()
-    }
+        shapes.setdefault(record["cell"]["shape"], {})[record["cell"]["k"] or 0] = record
+    return {shape: [chosen[k] for k in sorted(chosen)] for shape, chosen in shapes.items()}
 
 
 def _sheet(shape: str, records: list[Record]) -> Sheet:

@@ -3,7 +3,8 @@
 Once the keys and values are shortened, each row of a Linformer layer is on its own until the next
 layer. On a CPU it is then faster to take some rows through the whole layer than all rows through
 each operation: what lies between two operations stays in the cache, and the wide hidden layer is
-never allocated for the whole sequence.
+never allocated for the whole sequence. Samples are on their own throughout, so of many short ones
+as many as make a block go through the whole layer together, their shortening included.
 """
 
 from __future__ import annotations
@@ -29,16 +30,36 @@ def pays(x: Tensor) -> bool:
     return not (torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu")
 
 
+def sample_groups(x: Tensor, *, width: int) -> list[slice]:
+    """The samples of x (B, N, C), as many together as make a block of rows."""
+    batch, length = x.shape[:2]
+    together = max(1, rows_in_block(width) // max(1, length))
+    return [slice(b, b + together) for b in range(0, batch, together)]
+
+
 def row_blocks(x: Tensor, *, width: int) -> list[tuple[slice, slice]]:
     """x (B, N, C) as blocks of samples and rows: many short samples, or a part of a long one."""
-    batch, length = x.shape[:2]
     size = rows_in_block(width)
-    together = max(1, size // max(1, length))
     return [
-        (slice(b, b + together), slice(i, i + size))
-        for b in range(0, batch, together)
-        for i in range(0, length, size)
+        (samples, slice(i, i + size))
+        for samples in sample_groups(x, width=width)
+        for i in range(0, x.shape[1], size)
     ]
+
+
+def in_sample_groups(fn: Callable[[slice], Tensor], x: Tensor, *, width: int) -> Tensor:
+    """fn(samples) of the samples of x (B, N, C), by groups of them where that pays."""
+    groups = sample_groups(x, width=width) if pays(x) else []
+    if len(groups) <= 1:
+        return fn(slice(None))
+    result: Tensor | None = None
+    for samples in groups:
+        rows = fn(samples)
+        if result is None:
+            result = rows.new_empty(x.shape[0], *rows.shape[1:])
+        result[samples] = rows
+    assert result is not None
+    return result
 
 
 def in_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Tensor:

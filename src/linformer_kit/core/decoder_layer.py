@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
-from .blocks import in_row_blocks
+from .blocks import in_row_blocks, in_sample_groups
 from .cached import CausalFullAttention
 from .causal import CausalLinformerAttention
 from .dropout import dropout
@@ -55,7 +55,13 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, memory: ContextMemory | None) -> Tensor:
         """x (B, N, M), a whole text."""
-        return self._rest(x, self.attention(self._source(x)), memory)
+
+        def forward(samples: slice) -> Tensor:
+            some = x[samples]
+            seen = None if memory is None else memory.samples(samples)
+            return self._rest(some, self.attention(self._source(some)), seen)
+
+        return in_sample_groups(forward, x, width=self.attention.dim)
 
     def trace(
         self,

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from . import checks
 from .attention import DropoutKind, LinformerAttention
-from .blocks import in_row_blocks
+from .blocks import in_row_blocks, in_sample_groups
 from .cost import EncoderShape
 from .dropout import dropout
 from .feedforward import Activation, FeedForward
@@ -53,6 +53,13 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None, projection: Projection | None) -> Tensor:
         """x (B, N, M), finite at padded positions too; mask (B, N) or None."""
+        return in_sample_groups(
+            lambda some: self._forward(x[some], None if mask is None else mask[some], projection),
+            x,
+            width=self.attention.width,
+        )
+
+    def _forward(self, x: Tensor, mask: Tensor | None, projection: Projection | None) -> Tensor:
         source = self.attention_input(x)
         memory = self.attention.summarise(
             source, mask=mask, projection=projection, queries=x.shape[1]
