@@ -72,7 +72,7 @@ def test_records_hold_equality_time_and_memory():
 def test_a_row_in_which_we_are_behind_says_why():
     record = {
         "bench": "peers",
-        "cell": {"what": "time", "mode": "inference", "length": 512},
+        "cell": {"what": "time", "mode": "inference", "length": 512, "dim": 512, "batch": 1},
         "results": [
             {"peer": OURS, "ours_times_faster": 1.0},
             {"peer": "FNet", "ours_times_faster": 0.8},
@@ -82,6 +82,11 @@ def test_a_row_in_which_we_are_behind_says_why():
     }
     (row,) = rows_behind([record])
     assert row.startswith("FNet took 0.80 of our time in inference at n 512: it has no attention")
+    record["cell"]["dim"] = 16
+    (row,) = rows_behind([record])
+    assert row.endswith(
+        "so small an input is mostly the calling of operations, of which ours has more"
+    )
 
 
 def test_without_ours_there_is_nothing_to_compare():

@@ -7,7 +7,16 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from linformer_kit.figures.figure import Axis, BarChart, Chart, Group, HeatMap, Line, length_ticks
+from linformer_kit.figures.figure import (
+    Axis,
+    BarChart,
+    Chart,
+    Group,
+    HeatMap,
+    Line,
+    length_ticks,
+    log_ticks,
+)
 from linformer_kit.figures.interactive import drawing, library
 from linformer_kit.figures.pictures import write_pictures
 
@@ -66,3 +75,27 @@ def test_lengths_are_labelled_as_people_write_them():
 
 def test_the_library_is_there_without_a_network():
     assert "plotly.js" in library()[:200]
+
+
+@pytest.mark.parametrize(
+    ("values", "labels"),
+    [
+        ([0.01, 9.0], ["0.01", "0.1", "1"]),
+        ([620.0, 748.0], ["600", "650", "700", "750", "800"]),
+        ([1.0, 9.0], ["1", "2", "5"]),
+        ([3.0], None),
+        ([1e-6, 1e9], None),
+    ],
+)
+def test_a_logarithmic_axis_always_has_some_numbers(values, labels):
+    ticks = log_ticks(values)
+    assert 3 <= len(ticks) <= 8
+    if labels is not None:
+        assert [label for _, label in ticks] == labels
+    axis = Axis(title="y", scale="log")
+    line = Line(name="a", x=tuple(values), y=tuple(values), colour="#000000")
+    assert Chart(name="c", title="", caption="", x=axis, y=axis, lines=(line,)).y.ticks == ticks
+
+
+def test_an_axis_without_values_has_no_ticks():
+    assert log_ticks([]) == ()

@@ -33,3 +33,10 @@ def test_a_terminal_shows_what_looks_like_markup_as_it_is():
 def test_a_row_of_another_length_is_refused():
     with pytest.raises(ValueError, match="a row has 1 entries, the columns are 2"):
         Sheet(title="Times", columns=("a", "b"), rows=(entries("1"),))
+
+
+def test_text_begins_at_the_left():
+    sheet = Sheet(
+        title="t", columns=("a", "b", "c"), rows=(entries("x", "1", "what it does"),), words=1
+    )
+    assert sheet.as_markdown().splitlines()[1] == "| --- | ---: | --- |"

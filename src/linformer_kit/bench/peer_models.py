@@ -27,12 +27,20 @@ OURS = "linformer-kit"
 
 @dataclass(frozen=True)
 class Peer:
-    """How to build one, what must be installed for it, and how its time grows with the length."""
+    """How to build one, what must be installed for it, and how its time grows with the length.
+
+    ahead: why it may be ahead of ours, at lengths up to `ahead_until`.
+    """
 
     build: Callable[[Point], nn.Module]
     package: str | None = None
     kind: str = "linear"
     remark: str = ""
+    ahead: str = ""
+    ahead_until: float = math.inf
+
+
+EXACT = "at this length exact attention is little work, and E X is work of its own"
 
 
 class OnEmbeddings(nn.Module):
@@ -197,17 +205,35 @@ PEERS: dict[str, Peer] = {
     "linformer-pytorch": Peer(_earlier("linformer-pytorch"), "linformer_pytorch"),
     "performer-pytorch": Peer(_performer, "performer_pytorch", remark="k random features"),
     "nystrom-attention": Peer(_nystrom_attention, "nystrom_attention", remark="k landmarks"),
-    "BERT (SDPA)": Peer(_bert, "transformers", kind="quadratic", remark="exact attention"),
+    "BERT (SDPA)": Peer(
+        _bert,
+        "transformers",
+        kind="quadratic",
+        remark="exact attention",
+        ahead=EXACT,
+        ahead_until=1024,
+    ),
     "ModernBERT": Peer(
         _modernbert,
         "transformers",
         kind="quadratic",
         remark="one layer in three attends to all, the others to a window of 128",
+        ahead=EXACT,
+        ahead_until=1024,
     ),
     "Longformer": Peer(_longformer, "transformers", remark="a window of k"),
-    "BigBird": Peer(_bigbird, "transformers", remark="blocks of 64; full below 705 tokens"),
+    "BigBird": Peer(
+        _bigbird,
+        "transformers",
+        remark="blocks of 64; full below 705 tokens",
+        ahead=EXACT,
+        ahead_until=704,
+    ),
     "Nyströmformer": Peer(_nystromformer, "transformers", remark="k landmarks"),
     "FNet": Peer(
-        _fnet, "transformers", remark="no attention: a Fourier transform mixes the tokens"
+        _fnet,
+        "transformers",
+        remark="no attention: a Fourier transform mixes the tokens",
+        ahead="it has no attention, no queries, keys or values: four products of a layer less",
     ),
 }

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from .records import Record
 
+SMALL = 2**18  # values of an input: below, a pass takes few milliseconds
 LEVEL = 0.97  # a ratio that is nearer to 1 than this is no difference on a machine in use
 
 
@@ -46,10 +47,12 @@ def figures(records: Sequence[Record]) -> list[Chart | BarChart]:
     found: list[Chart | BarChart] = []
     for mode in MODES:
         timed = _cells(chosen, "time", mode)
-        if timed:
+        if len(timed) == 1:
+            found.append(_time_bars(timed[0], mode))
+        elif timed:
             found.append(_chart(timed, mode))
-    if _cells(chosen, "memory"):
-        found.append(_bars(chosen))
+    if _work(chosen):
+        found.append(_memory_bars(chosen))
     return found
 
 
@@ -65,25 +68,27 @@ def rows_behind(records: Sequence[Record]) -> list[str]:
                     length = record["cell"]["length"]
                     behind.append(
                         f"{result['peer']} took {times:.2f} of our time in {mode} at n {length:,}: "
-                        f"{_why(result['peer'], length)}"
+                        f"{_why(result['peer'], record['cell'])}"
                     )
-    ours = _work(chosen)
-    for (length, peer), work in ours.items():
-        mine = ours.get((length, OURS))
-        if peer != OURS and mine and work < LEVEL * mine:
+    work = _work(chosen)
+    for record in _cells(chosen, "memory"):
+        length, peer = record["cell"]["length"], record["cell"]["peer"]
+        mine, theirs = work.get((length, OURS)), work.get((length, peer))
+        if peer != OURS and mine and theirs and theirs < LEVEL * mine:
             behind.append(
-                f"{peer} took {work / mine:.2f} of our memory in training at n {length:,}: "
-                f"{_why(peer, length)}"
+                f"{peer} took {theirs / mine:.2f} of our memory in training at n {length:,}: "
+                f"{_why(peer, record['cell'])}"
             )
     return behind
 
 
-def _why(peer: str, length: int) -> str:
-    if peer == "FNet":
-        return "it has no attention, no queries, keys or values: four products of a layer less"
-    if peer in ("BERT (SDPA)", "ModernBERT", "BigBird") and length <= 1024:
-        return "at this length exact attention is little work, and E X is work of its own"
-    return "measured so; no single cause is known"
+def _why(peer: str, cell: Record) -> str:
+    """What is known to put a peer ahead: its size, or what it does not do."""
+    if cell["dim"] * cell["length"] * cell["batch"] < SMALL:
+        return "so small an input is mostly the calling of operations, of which ours has more"
+    if peer in PEERS and PEERS[peer].ahead and cell["length"] <= PEERS[peer].ahead_until:
+        return PEERS[peer].ahead
+    return "measured so; no cause is known"
 
 
 def _cells(records: Sequence[Record], what: str, mode: str | None = None) -> list[Record]:
@@ -114,6 +119,7 @@ def _times(records: list[Record], mode: str) -> Sheet:
         columns=("encoder", *(f"n = {length:,}" for length in lengths), "what it does"),
         rows=tuple(rows),
         caption=_caption(timed),
+        words=1,
         notes=tuple(rows_behind([r for r in records if r in timed])),
     )
 
@@ -218,10 +224,9 @@ def _chart(timed: list[Record], mode: str) -> Chart:
                 )
             )
     lengths = [record["cell"]["length"] for record in timed]
-    what = "Forward pass" if mode == "inference" else "Training step"
     return Chart(
         name=f"peers-{mode}",
-        title=f"{what}: encoders for long inputs",
+        title=f"{_what(mode)}: encoders for long inputs",
         caption=f"Dashed: quadratic in the length. {_caption(timed)}.",
         x=Axis(title="tokens n", scale="log", ticks=length_ticks(lengths)),
         y=Axis(title="seconds", scale="log"),
@@ -229,30 +234,67 @@ def _chart(timed: list[Record], mode: str) -> Chart:
     )
 
 
-def _bars(records: list[Record]) -> BarChart:
+def _time_bars(record: Record, mode: str) -> BarChart:
+    """Of one length there are no lines to draw."""
+    taken = {r["peer"]: r["best"] for r in record["results"] if r["best"] is not None}
+    return _bars(
+        name=f"peers-{mode}",
+        title=f"{_what(mode)} at n = {record['cell']['length']:,}",
+        caption=f"{_caption([record])}.",
+        unit="milliseconds",
+        values={name: seconds * 1000 for name, seconds in taken.items()},
+        told={name: quantities.seconds(seconds) for name, seconds in taken.items()},
+    )
+
+
+def _memory_bars(records: list[Record]) -> BarChart:
     work = _work(records)
     longest = max(length for length, _ in work)
-    names = [name for name in PEERS if (longest, name) in work]
-    return BarChart(
+    at = {name: work[longest, name] for name in PEERS if (longest, name) in work}
+    return _bars(
         name="peers-memory",
         title=f"Peak memory of a training step at n = {longest:,}",
         caption=f"Beyond weights and input. {_caption(_cells(records, 'memory'))}.",
-        value=Axis(title="megabytes"),
-        categories=tuple(names),
+        unit="megabytes",
+        values={name: size / 1e6 for name, size in at.items()},
+        told={name: quantities.size(size) for name, size in at.items()},
+    )
+
+
+def _bars(
+    *,
+    name: str,
+    title: str,
+    caption: str,
+    unit: str,
+    values: dict[str, float],
+    told: dict[str, str],
+) -> BarChart:
+    return BarChart(
+        name=name,
+        title=title,
+        caption=caption,
+        value=Axis(title=unit),
+        categories=tuple(values),
         groups=(
             Group(
-                name="memory",
-                values=tuple(work[longest, name] / 1e6 for name in names),
+                name=unit,
+                values=tuple(values.values()),
                 colour=OUR_COLOURS[0],
-                labels=tuple(f"{name}: {quantities.size(work[longest, name])}" for name in names),
+                labels=tuple(f"{peer}: {text}" for peer, text in told.items()),
             ),
         ),
     )
 
 
+def _what(mode: str) -> str:
+    return "Forward pass" if mode == "inference" else "Training step"
+
+
 def _caption(records: Sequence[Record]) -> str:
     cell = records[0]["cell"]
+    layers = "1 layer" if cell["depth"] == 1 else f"{cell['depth']} layers"
     return (
-        f"{cell['depth']} layers, dim {cell['dim']}, {cell['num_heads']} heads, k {cell['k']}, "
+        f"{layers}, dim {cell['dim']}, {cell['num_heads']} heads, k {cell['k']}, "
         f"batch {cell['batch']}; {provenance(records)}"
     )

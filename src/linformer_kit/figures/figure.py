@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Dash = Literal["solid", "dash", "dot"]
 Scale = Literal["linear", "log"]
@@ -17,7 +21,7 @@ OTHERS = ("#d79a1e", "#8a9a2b", "#b06ab3", "#7d8597", "#5f9ea0", "#c97b63", "#6b
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """`ticks` are (value, label); without them the library chooses."""
+    """`ticks` are (value, label); without them a chart chooses."""
 
     title: str
     scale: Scale = "linear"
@@ -50,6 +54,13 @@ class Chart:
     x: Axis
     y: Axis
     lines: tuple[Line, ...]
+
+    def __post_init__(self) -> None:
+        for name in ("x", "y"):
+            axis: Axis = getattr(self, name)
+            if axis.scale == "log" and not axis.ticks:
+                used = [value for line in self.lines for value in getattr(line, name)]
+                object.__setattr__(self, name, replace(axis, ticks=log_ticks(used)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,3 +110,25 @@ Figure = Chart | HeatMap | BarChart
 def length_ticks(lengths: list[int]) -> tuple[tuple[float, str], ...]:
     """Powers of two as people write them: 512, 1k, 64k."""
     return tuple((float(n), f"{n // 1024}k" if n % 1024 == 0 else f"{n}") for n in sorted(lengths))
+
+
+def log_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
+    """Three to eight round numbers along a logarithmic axis, however little of it is used."""
+    used = [value for value in values if value > 0]
+    if not used:
+        return ()
+    low, high = min(used) / 1.1, max(used) * 1.1
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7)):
+        found = [d * 10.0**e for e in decades for d in digits if low <= d * 10.0**e <= high]
+        if len(found) >= 3:
+            step = -(-len(found) // 8)
+            return _labelled(found[::step])
+    size = 10.0 ** math.floor(math.log10((high - low) / 3))
+    step_size = next(size * d for d in (1, 2, 5, 10) if (high - low) / (size * d) <= 6)
+    first = math.ceil(low / step_size)
+    return _labelled([step_size * i for i in range(first, math.floor(high / step_size) + 1)])
+
+
+def _labelled(values: list[float]) -> tuple[tuple[float, str], ...]:
+    return tuple((value, f"{float(f'{value:.3g}'):,.10g}") for value in values)

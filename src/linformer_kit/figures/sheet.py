@@ -21,13 +21,16 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A table. A row has an entry for every column, and the first `keys` of them name it."""
+    """A table. A row has an entry for every column: the first `keys` of them name it, the last
+    `words` are text, and what lies between are figures.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     caption: str = ""
     keys: int = 1
+    words: int = 0
     notes: tuple[str, ...] = field(default=())
 
     def __post_init__(self) -> None:
@@ -37,6 +40,10 @@ class Sheet:
                     f"{self.title}: a row has {len(row)} entries, the columns are "
                     f"{len(self.columns)}."
                 )
+
+    def is_text(self, column: int) -> bool:
+        """Whether a column begins at the left, as text does."""
+        return column < self.keys or column >= len(self.columns) - self.words
 
     def as_rich(self) -> Table:
         """Without caption and notes, which are wider than the table."""
@@ -49,7 +56,7 @@ class Sheet:
             title=self.title, box=box.SIMPLE_HEAVY, padding=(0, 1, 0, 0), title_style="bold"
         )
         for number, column in enumerate(self.columns):
-            table.add_column(Text(column), justify="left" if number < self.keys else "right")
+            table.add_column(Text(column), justify="left" if self.is_text(number) else "right")
         for row in self.rows:
             table.add_row(*(Text(entry.text, style=styles[entry.tone]) for entry in row))
         return table
@@ -57,7 +64,7 @@ class Sheet:
     def as_markdown(self) -> str:
         """A Markdown table, without title and notes."""
         heads = [column.replace("\n", " ") for column in self.columns]
-        marks = ["---" if number < self.keys else "---:" for number in range(len(heads))]
+        marks = ["---" if self.is_text(number) else "---:" for number in range(len(heads))]
         rows = [[entry.text.replace("|", "\\|") for entry in row] for row in self.rows]
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))
 

@@ -133,18 +133,17 @@ def _figure(figure: Figure, pictures: str | None, *, wide: bool) -> str:
 
 def _sheet(sheet: Sheet) -> str:
     heads = "".join(
-        f'<th scope="col"{_key(number, sheet)}>{escape(column)}</th>'
+        f'<th scope="col"{_classes(_kind(number, sheet))}>{escape(column)}</th>'
         for number, column in enumerate(sheet.columns)
     )
     rows = []
     for row in sheet.rows:
         cells = []
         for number, entry in enumerate(row):
-            names = [name for name, on in (("key", number < sheet.keys),) if on]
+            names = _kind(number, sheet)
             if entry.tone != "plain":
                 names.append(entry.tone)
-            classes = f' class="{" ".join(names)}"' if names else ""
-            cells.append(f"<td{classes}>{escape(entry.text)}</td>")
+            cells.append(f"<td{_classes(names)}>{escape(entry.text)}</td>")
         rows.append(f"<tr>{''.join(cells)}</tr>")
     notes = "".join(f"<li>{escape(note)}</li>" for note in sheet.notes)
     return (
@@ -156,8 +155,14 @@ def _sheet(sheet: Sheet) -> str:
     )
 
 
-def _key(number: int, sheet: Sheet) -> str:
-    return ' class="key"' if number < sheet.keys else ""
+def _kind(number: int, sheet: Sheet) -> list[str]:
+    if number < sheet.keys:
+        return ["key"]
+    return ["words"] if sheet.is_text(number) else []
+
+
+def _classes(names: list[str]) -> str:
+    return f' class="{" ".join(names)}"' if names else ""
 
 
 def _problems(problems: Sequence[str]) -> str:

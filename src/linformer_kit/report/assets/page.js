@@ -24,7 +24,8 @@
       plot_bgcolor: "rgba(0,0,0,0)",
       font: { color: colour("--ink"), size: small ? 11 : 12, family: getComputedStyle(document.body).fontFamily },
       margin: { l: small ? 44 : 56, r: 12, t: 10, b: small ? 40 : 48 },
-      legend: { orientation: "h", y: -0.22, x: 0, font: { size: small ? 10 : 11 } },
+      // Above the plot: below it, many names would lie over the title of the axis.
+      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 } },
       hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--accent"), font: { color: colour("--ink") } },
       dragmode: small ? false : "zoom",
     });
