@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from . import NEEDED, ExportError, require
 from .graphs import Graph, Tensors, graphs_of, unfolded_context
 from .parity import Cost, Difference, cost_of, difference_of
+from .rounding import round_weights
 from .runtime import CONTEXT, PAST
 from .translation import OPSET, translations
 
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOLERANCE = 1e-4  # of the largest output, or of 1 where that is less
-# What has weights. (The quantiser would take `Attention` for another operator of that name.)
-ROUNDED = ("Gather", "Gemm", "MatMul")
 TRACED = (2, 24)  # the batch and the length that are traced; any other may come later
 
 
@@ -185,13 +184,9 @@ def _axis_name(name: str, axis: int) -> str:
 
 
 def _quantised(graph: Graph, file: Path, names: dict[str, str]) -> Int8File:
-    from onnxruntime.quantization import QuantType, quantize_dynamic
-
     rounded = file.with_suffix(".int8.onnx")
     with _quietly():
-        quantize_dynamic(
-            file, rounded, weight_type=QuantType.QInt8, op_types_to_quantize=list(ROUNDED)
-        )
+        round_weights(file, rounded)
     _tell_files(rounded, {graph: _int8_name(name) for graph, name in names.items()})
     return Int8File(rounded, _size(rounded), cost_of(graph, rounded))
 

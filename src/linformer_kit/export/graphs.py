@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..core.state import DecoderState
 
 Tensors = dict[str, Tensor]
+STEPS = 3  # that are compared from one state, each going on with what the step before gave
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,7 @@ class Export:
 def graphs_of(model: nn.Module) -> Export:
     """How this model is exported. It must be in float32, and in eval mode."""
     if isinstance(model, LinformerEncoder):
-        return Export((_core_encoder(model),), {"kind": "encoder"})
+        return _reading(_core_encoder(model), {})
     if isinstance(model, LinformerDecoder):
         return _core_decoder(model)
     if type(model).__module__.startswith(__package__.rpartition(".")[0] + ".models."):
@@ -91,15 +92,20 @@ def padding(batch: int, length: int) -> Tensor:
     return torch.arange(length) < torch.tensor(real)[:, None]
 
 
-def longest_of(model: nn.Module) -> int | None:
+def longest_of(*models: nn.Module) -> int | None:
     """The longest input, by what belongs to positions."""
     limits: list[int] = []
-    for part in model.modules():
+    for part in (part for model in models for part in model.modules()):
         if isinstance(part, LearnedPositions):
             limits.append(part.weight.shape[0])
         elif isinstance(part, LinearProjection | FixedProjection):
             limits.append(part.weight.shape[-1])
     return min(limits, default=None)
+
+
+def _reading(graph: Graph, facts: dict[str, Any]) -> Export:
+    """A model that reads all at once."""
+    return Export((graph,), {"kind": "encoder", "longest": graph.longest, **facts})
 
 
 def _core_encoder(encoder: LinformerEncoder) -> Graph:
@@ -142,6 +148,7 @@ def _core_decoder(decoder: LinformerDecoder) -> Export:
         contexts=contexts if width else None,
         summarise=summarise if width else None,
         longest=longest_of(decoder),
+        reach=None,
         facts={"kind": "seq2seq" if width else "causal"},
     )
 
@@ -167,7 +174,7 @@ def _transformers_model(model: nn.Module) -> Export:
         decoding, head, source = model, None, None
     else:
         graph = Graph("model", _outputs_of(model), _inputs_of(model), longest_of(model))
-        return Export((graph,), {"kind": "encoder", **facts})
+        return _reading(graph, facts)
     vocabulary = decoding.config.vocab_size
 
     def step(inputs: Tensors, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -193,7 +200,8 @@ def _transformers_model(model: nn.Module) -> Export:
         read=read,
         contexts=None if source is None else _inputs_of(source),
         summarise=None if source is None else summarise,
-        longest=None if source is None else longest_of(source),
+        longest=None if source is None else longest_of(source, decoding.decoder),
+        reach=longest_of(decoding.embeddings),
         facts={"kind": "causal" if source is None else "seq2seq", **facts},
     )
 
@@ -208,9 +216,13 @@ def _stepping(
     contexts: Callable[[int, int], Tensors] | None,
     summarise: Callable[[Tensors], DecoderState] | None,
     longest: int | None,
+    reach: int | None,
     facts: dict[str, Any],
 ) -> Export:
-    """The step of a decoder, and the graph that makes its context if it has one."""
+    """The step of a decoder, and the graph that makes its context if it has one.
+
+    `longest` bounds the context, `reach` the text itself.
+    """
 
     def first_state(batch: int, length: int) -> DecoderState:
         if contexts is None or summarise is None:
@@ -244,8 +256,9 @@ def _stepping(
         for name, tensor in structure.tensors().items()
         if not name.startswith(CONTEXT)
     }
-    step_graph = Graph("step", stepped, example, None)
-    facts = {**facts, "state": sizes, "result": result}
+    room = None if reach is None else max(1, reach - STEPS)  # for a few steps after what was read
+    step_graph = Graph("step", stepped, example, room)
+    facts = {**facts, "state": sizes, "result": result, "longest": longest, "reach": reach}
     if contexts is None or summarise is None:
         return Export((step_graph,), facts)
     make_state = summarise

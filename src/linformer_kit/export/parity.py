@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from .graphs import STEPS
 from .runtime import PAST, PRESENT, session
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 # Batch and length: neither is what was traced, a single token among them.
 SIZES = ((1, 61), (3, 7), (2, 1), (4, 200))
-STEPS = 3  # from one state, each going on with what the step before gave
 SEED = 0
 
 

@@ -101,6 +101,7 @@ class OnnxModel:
 
     def read(self, ids: Array, mask: Array | None, state: State) -> tuple[Array, State]:
         """A prompt (B, N), padding on any side: the logits of each sample's last token."""
+        self._check_reach(ids.shape[1], self.facts.get("reach"))
         logits: Array | None = None
         for place in range(ids.shape[1]):
             new, after = self.step(ids[:, place], state)
@@ -131,6 +132,8 @@ class OnnxModel:
             raise ExportError(
                 f"beams are not drawn: got {num_beams} and temperature {temperature}."
             )
+        prompt = input_ids.shape[1] if self.kind == "causal" else 1
+        self._check_reach(prompt, self.facts.get("reach"), more=max_new_tokens - 1)
         end = self.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
         pad = self.facts.get("pad_token_id")
         pad = (0 if end is None else end) if pad is None else pad
@@ -228,7 +231,18 @@ class OnnxModel:
             raise ExportError(
                 f"this model takes {', '.join(self.input_names)}: got {', '.join(inputs)}."
             )
+        length = inputs[main].shape[-1 if main == "input_ids" else -2]
+        self._check_reach(length, self.facts.get("longest"))
         return complete
+
+
+    def _check_reach(self, length: int, longest: int | None, *, more: int = 0) -> None:
+        if longest is not None and length + more > longest:
+            written = f" and {more + 1} to write" if more and length <= longest else ""
+            raise ExportError(
+                f"this model takes at most {longest} positions: got {length}{written}. Shorten the "
+                "input, or export a model with a larger max_position_embeddings or max_length."
+            )
 
 
 def _run(running: Any, inputs: dict[str, Array]) -> dict[str, Array]:
