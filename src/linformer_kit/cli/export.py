@@ -17,7 +17,10 @@ def export(
     to: Annotated[Path, typer.Option(help="The file to write, ending in .onnx.")],
     model: Annotated[str, typer.Option(help="Which model of a run: best or last.")] = "best",
     int8: Annotated[
-        bool, typer.Option("--int8", help="Also write a file with weights of 8 bits.")
+        bool,
+        typer.Option(
+            "--int8", help="Also write a file with weights of 8 bits, and tell their cost."
+        ),
     ] = False,
 ) -> None:
     """Write a model as ONNX and compare it with onnxruntime, at several lengths, with padding."""

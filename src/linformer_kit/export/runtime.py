@@ -235,7 +235,6 @@ class OnnxModel:
         self._check_reach(length, self.facts.get("longest"))
         return complete
 
-
     def _check_reach(self, length: int, longest: int | None, *, more: int = 0) -> None:
         if longest is not None and length + more > longest:
             written = f" and {more + 1} to write" if more and length <= longest else ""
