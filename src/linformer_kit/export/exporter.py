@@ -136,7 +136,7 @@ def _write(model: nn.Module, graph: Graph, file: Path, facts: dict[str, Any]) ->
     inputs = graph.example(batch, length)
     outputs = list(graph.function(inputs))
     try:
-        with _quietly():
+        with quietly():
             program = torch.onnx.export(
                 traced_module(model, graph, list(inputs)),
                 tuple(inputs.values()),
@@ -185,7 +185,7 @@ def _axis_name(name: str, axis: int) -> str:
 
 def _quantised(graph: Graph, file: Path, names: dict[str, str]) -> Int8File:
     rounded = file.with_suffix(".int8.onnx")
-    with _quietly():
+    with quietly():
         round_weights(file, rounded)
     _tell_files(rounded, {graph: _int8_name(name) for graph, name in names.items()})
     return Int8File(rounded, _size(rounded), cost_of(graph, rounded))
@@ -235,7 +235,7 @@ def _staging(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _quietly() -> Iterator[None]:
+def quietly() -> Iterator[None]:
     """Without what the exporter and the quantiser say of themselves."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)

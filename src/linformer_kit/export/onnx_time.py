@@ -20,7 +20,7 @@ from ..core import checks
 from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
 from . import NEEDED, require
-from .exporter import export_onnx, free_axes, traced_module
+from .exporter import export_onnx, free_axes, quietly, traced_module
 from .graphs import graphs_of
 from .runtime import session
 
@@ -163,7 +163,7 @@ def _compiled(model: nn.Module, graph: Graph, path: Path) -> Callable[[Tensors],
     axes = tuple(
         dict.fromkeys(free, torch.export.Dim.DYNAMIC) for free in free_axes(graph, inputs).values()
     )
-    with torch.no_grad():
+    with torch.no_grad(), quietly():
         program = torch.export.export(
             traced_module(model, graph, list(inputs)),
             tuple(inputs.values()),
