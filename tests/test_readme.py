@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from linformer_kit.cli import main
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -34,3 +36,23 @@ def test_every_make_target_of_the_readme_exists():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in re.findall(r"`?make ([a-z-]+)`?", README):
         assert re.search(rf"^{target}:", makefile, flags=re.MULTILINE)
+
+
+def test_make_run_calls_commands_and_options_that_exist(capsys):
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    lines = re.findall(r"^\t\$\(BIN\)/linformer (.*)$", makefile, flags=re.MULTILINE)
+    assert [line.split()[0] for line in lines] == [
+        "compare",
+        "bench",
+        "bench",
+        "spectrum",
+        "report",
+    ]
+    for line in lines:
+        words = line.split()
+        command = words[:2] if words[0] == "bench" else words[:1]
+        with pytest.raises(SystemExit):
+            main([*command, "--help"])
+        offered = capsys.readouterr().out
+        assert all(word in offered for word in words if word.startswith("--"))
+        assert all((ROOT / word).is_file() for word in words if word.startswith("configs/"))
