@@ -59,6 +59,13 @@ def test_what_was_not_measured_is_said_and_has_no_section(tmp_path):
     assert [section.name for section in sections(evidence)] == ["growth"]
 
 
+def test_growth_is_that_of_the_width_most_was_measured_of(tmp_path):
+    alone = {**growth_records()[-1], "dim": 64, "length": 1_048_576}
+    evidence = collect([write_records(tmp_path / "growth.jsonl", [*growth_records(), alone])])
+    (section,) = sections(evidence)
+    assert [row[0].text for row in section.sheets[0].rows] == ["512", "1,024"]
+
+
 def test_a_worse_linformer_is_called_worse(tmp_path):
     write_run(tmp_path / "vanilla", projection="full", perplexity=10.0, seconds=1.0)
     write_run(tmp_path / "linformer", projection="linear", perplexity=13.0, seconds=1.5)

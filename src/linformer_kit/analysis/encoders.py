@@ -57,11 +57,26 @@ def load_encoder(name: str) -> TextEncoder:
             "model.safetensors, a run of `linformer train`, or a name of the Hugging Face hub."
         ) from None
     _check_encoder(name, config)
-    model = transformers.AutoModel.from_pretrained(
-        where, attn_implementation="eager", use_safetensors=True
-    )
+    model = _model(transformers, where)
     tokenizer = transformers.AutoTokenizer.from_pretrained(where)
     return TextEncoder(name, model.eval(), tokenizer, _longest(config, tokenizer))
+
+
+def _model(transformers: Any, where: str) -> Any:
+    """The encoder alone: that the file holds a head too is no news, that it lacks a weight is."""
+    logging = transformers.utils.logging
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        model, info = transformers.AutoModel.from_pretrained(
+            where, attn_implementation="eager", use_safetensors=True, output_loading_info=True
+        )
+    finally:
+        logging.set_verbosity(before)
+    missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
+    if missing:
+        raise ValueError(f"{where} lacks weights of its encoder: {', '.join(missing[:3])}.")
+    return model
 
 
 def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[list[int]]:

@@ -102,17 +102,13 @@ def in_words_of(records: Sequence[Record]) -> str | None:
 
 
 def _growth(records: Sequence[Record]) -> list[Record]:
-    """Of the last width that was measured; the last record of each length and contestant."""
-    all_of_it = [record for record in records if record.get("bench") == BENCH]
-    if not all_of_it:
-        return []
-    sizes = ("dim", "num_heads", "k", "depth", "batch")
-    last = [all_of_it[-1][name] for name in sizes]
-    chosen = {
-        (record["length"], record["contestant"]): record
-        for record in all_of_it
-        if [record[name] for name in sizes] == last
-    }
+    """Of the width that most was measured of; the last record of each length and contestant."""
+    by_width: dict[tuple[int, ...], dict[tuple[int, str], Record]] = {}
+    for record in records:
+        if record.get("bench") == BENCH:
+            width = tuple(record[name] for name in ("dim", "num_heads", "k", "depth", "batch"))
+            by_width.setdefault(width, {})[record["length"], record["contestant"]] = record
+    chosen = max(by_width.values(), key=len, default={})
     return [chosen[key] for key in sorted(chosen)]
 
 
