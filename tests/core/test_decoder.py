@@ -10,6 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerDecoder, join_states
+from linformer_kit.core import cached
 from linformer_kit.core.projection import PROJECTIONS
 
 from .processes import gradients_of_two, loss_of
@@ -188,6 +189,17 @@ def test_large_numbers_in_half_precision_are_not_taken_for_broken_ones():
     decoder = decoder_of(dim=512, num_heads=8).half()
     x = (torch.randn(1, 3, 512) + 130).half()
     assert torch.isfinite(decoder(x)).all()
+
+
+def test_a_long_prompt_goes_through_full_attention_in_parts(monkeypatch):
+    decoder = decoder_of(attention="full").double().eval()
+    x = torch.randn(2, 11, 16, dtype=torch.float64)
+    mask = torch.arange(11) < torch.tensor([[11], [7]])
+    with torch.no_grad():
+        whole, _ = decoder(x, mask=mask, state=decoder.init_state(batch_size=2))
+        monkeypatch.setattr(cached, "QUERIES", 4)
+        parts, _ = decoder(x, mask=mask, state=decoder.init_state(batch_size=2))
+    assert_close(parts, whole)
 
 
 def test_the_cache_of_full_attention_has_a_row_for_each_token_not_for_padding():

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .cost import CausalShape
 
 
+QUERIES = 1024  # of a long prompt at a time: a mask of all at once would be its length squared
+
+
 class CacheState(NamedTuple):
     """All keys and values so far. Position p of a sample stands in row p."""
 
@@ -100,8 +103,16 @@ class CausalFullAttention(RotaryHeads):
             rows = int((position + length).max())
             all_keys, all_values = all_keys[:, :rows], all_values[:, :rows]
         row = torch.arange(all_keys.shape[1], device=x.device)
-        mask = (row <= place[..., None])[:, None]  # (B, 1, N, T)
-        mixed = self.attend(query, all_keys, all_values, mask=mask)
+
+        def attend(some: Tensor, where: Tensor) -> Tensor:
+            mask = (row <= where[..., None])[:, None]  # (B, 1, N, T)
+            return self.attend(some, all_keys, all_values, mask=mask)
+
+        if torch.compiler.is_compiling() or torch.is_grad_enabled() or count <= QUERIES:
+            mixed = attend(query, place)
+        else:
+            parts = zip(query.split(QUERIES, 1), place.split(QUERIES, 1), strict=True)
+            mixed = torch.cat([attend(*part) for part in parts], dim=1)
         return self.out_proj(mixed.flatten(2)), CacheState(all_keys, all_values)
 
     def shape(self, *, batch: int, length: int) -> CausalShape:
