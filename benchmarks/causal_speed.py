@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SLOTS, FULL = "slots", "full"
-PIECE = 1024  # of a context at a time: with a cache, each token of it has a mask over all before
 
 
 def forward(model: nn.Module, x: Tensor) -> Callable[[], object]:
@@ -50,18 +49,14 @@ def training(model: nn.Module, x: Tensor) -> Callable[[], object]:
 
 def generation(model: nn.Module, context: Tensor, steps: int) -> Callable[[], object]:
     """Some steps from the same state, made of the context beforehand."""
-    batch = context.shape[0]
+    batch, length, _ = context.shape
     with torch.inference_mode():
-        state = model.init_state(batch, device=context.device, dtype=context.dtype)
+        empty = model.init_state(batch, device=context.device, dtype=context.dtype)
         position = torch.zeros(batch, dtype=torch.int64)
-        for piece in context.split(PIECE, dim=1):
-            _, state = model.extend(
-                piece, torch.full_like(position, piece.shape[1]), state, position
-            )
-            position = position + piece.shape[1]
+        _, state = model.extend(context, position + length, empty, position)
 
     def run() -> None:
-        past, place = state, position
+        past, place = state, position + length
         with torch.inference_mode():
             for i in range(steps):
                 _, past = model.step(context[:, i : i + 1], past, place)

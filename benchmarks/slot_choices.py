@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from causal_language_model import LanguageModel, options, read_bytes, train
 from torch import Tensor, nn
 
-from linformer_kit.core.causal import CausalLinformerAttention
+from linformer_kit.core.causal import CausalLinformerAttention, _later
 
 if TYPE_CHECKING:
     import argparse
@@ -48,7 +48,7 @@ class ChosenSlots(CausalLinformerAttention):
             rows.unflatten(1, (chunks, window))
             for rows in (*self.rotated_heads(x, position), self._slot_weights(x))
         )
-        kept = torch.ones(())  # (B, C, K, 1) or fewer: what a chunk leaves of the sums before it
+        kept = None  # (1 or B, C, K, 1): what a chunk leaves of the sums before it
         if self.choice == "decay":
             kept = torch.exp(-F.softplus(self.rate)).expand(1, chunks, -1)[..., None]
         if self.choice == "gate":
@@ -57,7 +57,7 @@ class ChosenSlots(CausalLinformerAttention):
             weight = weight * torch.exp(until[:, :, -1:] - until)
             kept = torch.exp(until[:, :, -1])[..., None]
         sums = self._chunk_sums(weight, plain_key, value)  # (B, C, K, F)
-        prefix = sums.cumsum(1) if kept.dim() == 0 else _fading(sums, kept)
+        prefix = sums.cumsum(1) if kept is None else _fading(sums, kept)
         late = 1 if self.choice == "include" else 2
         slot_key, slot_value = self._slots(_later(prefix, late), dtype=x.dtype)
         chunk = torch.arange(chunks)[:, None, None]
@@ -79,11 +79,6 @@ def _fading(sums: Tensor, kept: Tensor) -> Tensor:
     for chunk in range(1, sums.shape[1]):
         prefix.append(prefix[-1] * kept[:, chunk] + sums[:, chunk])
     return torch.stack(prefix, dim=1)
-
-
-def _later(rows: Tensor, chunks: int) -> Tensor:
-    """(B, C, ...) moved by some chunks, zeros before it."""
-    return torch.cat((torch.zeros_like(rows[:, :chunks]), rows[:, :-chunks]), dim=1)
 
 
 def language_model(arguments: argparse.Namespace, choice: str) -> LanguageModel:

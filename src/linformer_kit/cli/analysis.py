@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from ..analysis import heads_view, spectrum_view
 from ..analysis.texts import check_text
@@ -14,7 +12,7 @@ from ..bench.machine import describe
 from ..bench.records import RecordFile
 from ..bench.timing import fixed_threads
 from ..figures.sheet import Sheet
-from .bench import Seed, Threads, print_plainly, tell_where
+from .bench import Seed, Threads, print_plainly, progress_line, tell_where
 from .mistakes import users_mistakes
 from .sheets import show_sheets
 
@@ -51,13 +49,13 @@ def spectrum(
             length=length, pieces=pieces, rank=rank or min(128, max(1, length // 4)), seed=seed
         )
         file = RecordFile(out)
-        with file, Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
+        with file, progress_line(Console(stderr=True)) as say:
             record = measure(
                 encoder,
                 text,
                 options,
                 machine=describe(seed=seed, threads=threads),
-                say=lambda what: live.update(Text(what), refresh=True),
+                say=say,
             )
             file.append(record)
     words = spectrum_view.in_words(record)

@@ -1,6 +1,7 @@
 """`linformer bench attention` and `linformer bench growth`."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast, get_args
@@ -129,11 +130,7 @@ def attention(
         file = RecordFile(out)
     console = Console()
     records: list[Record] = []
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-
-        def say(what: str) -> None:
-            live.update(Text(what), refresh=True)
-
+    with progress_line(Console(stderr=True)) as say:
         stopped = keep_records(attention_bench.measure(settings, say=say), file, records)
     console.print(time_table(records))
     if (table := memory_table(records)) is not None:
@@ -193,7 +190,6 @@ def growth(
             "again.",
         )
     records = list(known)
-    # Drawn between runs only: a thread that redraws would take time from what is being timed.
     with Live(console=console, auto_refresh=False, transient=True) as live:
 
         def say(what: str) -> None:
@@ -214,6 +210,16 @@ def records_in(path: Path, aside: Console) -> list[Record]:
     for problem in problems:
         print_plainly(aside, problem)
     return records
+
+
+@contextmanager
+def progress_line(console: Console) -> Iterator[Callable[[str], None]]:
+    """Say what is being done, in one line that the next replaces and the end removes.
+
+    Drawn between runs only: a thread that redraws would take time from what is being timed.
+    """
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        yield lambda what: live.update(Text(what), refresh=True)
 
 
 def keep_records(measured: Iterable[Record], file: RecordFile, records: list[Record]) -> bool:

@@ -6,8 +6,6 @@ from typing import Annotated, Any, cast, get_args
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.text import Text
 
 from ..bench import (
     budget as budget_bench,
@@ -47,6 +45,7 @@ from .bench import (
     keep_records,
     names,
     print_plainly,
+    progress_line,
     records_in,
     tell_where,
     whole_numbers,
@@ -270,11 +269,7 @@ def _run(
         count = len(cells) - len(left)
         print_plainly(aside, f"{count} of {len(cells)} cells are in {out} and not measured again.")
     records = list(known)
-    with Live(console=aside, auto_refresh=False, transient=True) as live:
-
-        def say(what: str) -> None:
-            live.update(Text(what), refresh=True)
-
+    with progress_line(aside) as say:
         stopped = keep_records(measure_cells(bench, left, machine=machine, say=say), file, records)
     asked_for = [cell.settings for cell in cells]
     show_sheets(console, sheets([r for r in records if r.get("cell") in asked_for]))

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich import box
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from ..bench import quantities
 from ..bench.records import Record, RecordFile
 from ..bench.timing import Timing, times_faster
 from ..errors import UserError
-from .bench import Out, Seed, keep_records, tell_where, whole_numbers
+from .bench import Out, Seed, keep_records, progress_line, tell_where, whole_numbers
 from .mistakes import users_mistakes
 
 if TYPE_CHECKING:
@@ -68,11 +66,7 @@ def keras_time(
     model = settings.model(settings.sequence_lengths[0], settings.projection_dim)
     model.summary(print_fn=lambda text, **_: typer.echo(text))
     records: list[Record] = []
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-
-        def say(what: str) -> None:
-            live.update(Text(what), refresh=True)
-
+    with progress_line(Console(stderr=True)) as say:
         stopped = keep_records(experiment.measure(settings, say=say), file, records)
     console.print(_table(records, ours=experiment.OURS, stock=experiment.STOCK))
     tell_where(console, file, stopped)

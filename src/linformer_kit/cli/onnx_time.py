@@ -6,14 +6,21 @@ from typing import Annotated
 import typer
 from rich import box
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
-from rich.text import Text
 
 from ..bench import quantities
 from ..bench.records import Record, RecordFile
 from ..bench.timing import Timing, times_faster
-from .bench import Batch, Out, Seed, Threads, keep_records, tell_where, whole_numbers
+from .bench import (
+    Batch,
+    Out,
+    Seed,
+    Threads,
+    keep_records,
+    progress_line,
+    tell_where,
+    whole_numbers,
+)
 from .mistakes import users_mistakes
 
 
@@ -54,11 +61,7 @@ def onnx_time(
         file = RecordFile(out)
     console = Console()
     records: list[Record] = []
-    with Live(console=Console(stderr=True), auto_refresh=False, transient=True) as live:
-
-        def say(what: str) -> None:
-            live.update(Text(what), refresh=True)
-
+    with progress_line(Console(stderr=True)) as say:
         stopped = keep_records(experiment.measure(settings, say=say), file, records)
     console.print(_table(records, torch=experiment.TORCH))
     tell_where(console, file, stopped)

@@ -9,13 +9,13 @@ as many as make a block go through the whole layer together, their shortening in
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 VALUES = 2**20  # of the widest row, in one block: 4 MB of float32, a part of the last-level cache
 
@@ -52,14 +52,7 @@ def in_sample_groups(fn: Callable[[slice], Tensor], x: Tensor, *, width: int) ->
     groups = sample_groups(x, width=width) if pays(x) else []
     if len(groups) <= 1:
         return fn(slice(None))
-    result: Tensor | None = None
-    for samples in groups:
-        rows = fn(samples)
-        if result is None:
-            result = rows.new_empty(x.shape[0], *rows.shape[1:])
-        result[samples] = rows
-    assert result is not None
-    return result
+    return _put_together(fn, groups, x)
 
 
 def in_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Tensor:
@@ -70,11 +63,18 @@ def in_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Te
     blocks = row_blocks(tensors[0], width=width) if pays(tensors[0]) else []
     if len(blocks) <= 1:
         return fn(slice(None), *tensors)
+    return _put_together(
+        lambda block: fn(block[0], *(tensor[block] for tensor in tensors)), blocks, tensors[0]
+    )
+
+
+def _put_together(fn: Callable[[Any], Tensor], parts: Sequence[Any], x: Tensor) -> Tensor:
+    """fn of each part, which indexes x (B, N, C), put where the part stands: (B, N, ...)."""
     result: Tensor | None = None
-    for samples, rows in blocks:
-        block = fn(samples, *(tensor[samples, rows] for tensor in tensors))
+    for part in parts:
+        rows = fn(part)
         if result is None:
-            result = block.new_empty(*tensors[0].shape[:2], block.shape[2])
-        result[samples, rows] = block
+            result = rows.new_empty(*x.shape[:2], rows.shape[2])
+        result[part] = rows
     assert result is not None
     return result
