@@ -80,8 +80,8 @@ def test_cross_attention_with_its_own_sizes():
 @pytest.mark.parametrize("sharing", ["kv", "layerwise"])
 @pytest.mark.parametrize("norm", ["pre", "post"])
 @pytest.mark.parametrize("activation", ["gelu", "relu", "swiglu"])
-@pytest.mark.parametrize("bias", [True, False])
-def test_encoder_flops_parameters_and_bytes(sharing, norm, activation, bias):
+@pytest.mark.parametrize(("bias", "neighbours"), [(True, 0), (False, 7)])
+def test_encoder_flops_parameters_and_bytes(sharing, norm, activation, bias, neighbours):
     encoder = LinformerEncoder(
         **SIZES | {"k": (16, 8)},
         depth=2,
@@ -90,6 +90,7 @@ def test_encoder_flops_parameters_and_bytes(sharing, norm, activation, bias):
         norm=norm,
         activation=activation,
         positions="learned",
+        neighbours=neighbours,
         bias=bias,
     )
     x = torch.randn(2, 256, 64, requires_grad=True)

@@ -59,6 +59,7 @@ OPTIONS = [
     {"activation": "swiglu"},
     {"positions": "learned"},
     {"positions": "sinusoidal"},
+    {"positions": "learned", "neighbours": 5},
     {"k": (6, 2)},
     {"num_kv_heads": 1, "head_dim": 5, "bias": False},
     *({"projection": p, "sharing": s} for p, s in itertools.product(PROJECTIONS, SHARINGS)),
@@ -181,7 +182,7 @@ def test_compiles_to_machine_code_and_trains_with_dropout():
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_exports_with_a_dynamic_batch_and_length(projection):
-    encoder = encoder_of(projection=projection, positions="sinusoidal").eval()
+    encoder = encoder_of(projection=projection, positions="sinusoidal", neighbours=3).eval()
     x, mask = padded_batch()
     # A traced program has more than one window; ours are 3 wide.
     shortest = 4 if projection in ("conv", "mean", "max") else 2
@@ -206,7 +207,7 @@ def test_exports_with_a_dynamic_batch_and_length(projection):
 
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_bfloat16_autocast_and_bfloat16_weights(projection):
-    encoder = encoder_of(projection=projection)
+    encoder = encoder_of(projection=projection, neighbours=3)
     x, mask = padded_batch()
     expected = encoder(x, mask=mask)
     with torch.autocast("cpu", torch.bfloat16):
@@ -241,6 +242,8 @@ WRONG_ARGUMENTS = [
     ({"norm": "layer"}, ValueError, r"norm must be one of 'pre', 'post': got 'layer'"),
     ({"positions": "rotary"}, ValueError, r"positions must be one of .*got 'rotary'"),
     ({"positions": "sinusoidal", "dim": 15, "num_heads": 3}, ValueError, r"even dim: got 15"),
+    ({"neighbours": 4}, ValueError, r"neighbours must be an odd number .*got 4. Use 5"),
+    ({"neighbours": -1}, ValueError, r"neighbours must be an odd number .*got -1. Use 3"),
     ({"dropout": -0.1}, ValueError, r"dropout must be .*got -0.1"),
     (
         {"positions": "learned", "projection": "dynamic", "max_length": None},

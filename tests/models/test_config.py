@@ -110,6 +110,8 @@ REFUSED = [
     ({"num_slots": -1, "is_decoder": True}, "num_slots must be at least 0: got -1"),
     ({"rotary": 1.5, "is_decoder": True}, "rotary is a fraction .*got 1.5"),
     ({"feature_size": 3, "is_decoder": True}, "a causal model reads tokens: got feature_size=3"),
+    ({"neighbours": 2}, "neighbours must be an odd number .*got 2. Use 3"),
+    ({"neighbours": 3, "is_decoder": True}, "must not see the later ones: got neighbours=3"),
     (
         {"is_encoder_decoder": True, "decoder_vocab_size": 9},
         "got 29 and decoder_vocab_size=9. Pass share_embeddings=False",

@@ -191,6 +191,7 @@ class EncoderShape:
     activation: Activation = "gelu"
     pre_norm: bool = True
     learned_positions: bool = False
+    neighbours: int = 0
 
     @property
     def wide(self) -> int:
@@ -210,7 +211,9 @@ def encoder_flops(shape: EncoderShape, plans: tuple[tuple[Shorten, Attend], ...]
         attention_flops(layer, shorten=shorten, attend=attend)
         for layer, (shorten, attend) in zip(shape.layers, plans, strict=True)
     )
-    return attention + len(shape.layers) * feed_forward_flops(shape)
+    first = shape.layers[0]
+    beside = 2 * first.batch * first.length * first.dim * shape.neighbours
+    return attention + len(shape.layers) * feed_forward_flops(shape) + beside
 
 
 def encoder_parameters(shape: EncoderShape) -> int:
@@ -228,7 +231,7 @@ def encoder_parameters(shape: EncoderShape) -> int:
     if shape.learned_positions:
         assert first.max_length is not None
         total += first.max_length * first.dim
-    return total
+    return total + first.dim * shape.neighbours
 
 
 def encoder_activation_bytes(
@@ -250,6 +253,8 @@ def encoder_activation_bytes(
         total += itemsize * (rows * (2 * first.dim + first.dim + shape.wide) + statistics)
     if shape.pre_norm:
         total += itemsize * rows * (first.dim + 2)  # the final norm's
+    if shape.neighbours:
+        total += itemsize * rows * first.dim  # the input without its neighbours
     return total
 
 

@@ -16,6 +16,7 @@ from .blocks import in_row_blocks, in_sample_groups
 from .cost import EncoderShape
 from .dropout import dropout
 from .feedforward import Activation, FeedForward
+from .neighbours import build_neighbours
 from .positions import LearnedPositions, Positions, build_positions
 from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
 
@@ -106,7 +107,9 @@ class LinformerEncoder(nn.Module):
         norm: `pre` (with a final norm) or `post`.
         activation: gelu, relu or swiglu.
         positions: `none`, `learned` (up to max_length) or `sinusoidal`, added to the input.
-        dropout: on the input after positions and on the output of every branch.
+        neighbours: over how many rows, an odd number, a convolution adds to each row of the input
+            what stands beside it; 0, the paper's, has none. See `core/neighbours.py`.
+        dropout: on the input after positions and neighbours and on the output of every branch.
         attention_dropout: on the attention, by default the same as `dropout`.
         activation_dropout: on the hidden layer of the feed-forward part.
         gradient_checkpointing: in training keep only the input of each layer and compute the rest
@@ -131,6 +134,7 @@ class LinformerEncoder(nn.Module):
         norm: Norm = "pre",
         activation: Activation = "gelu",
         positions: Positions = "none",
+        neighbours: int = 0,
         dropout: float = 0.0,
         attention_dropout: float | None = None,
         activation_dropout: float = 0.0,
@@ -200,6 +204,7 @@ class LinformerEncoder(nn.Module):
                 keep_scale=keep_scale,
             )
         self.positions = build_positions(positions, max_length, dim)
+        self.neighbours = build_neighbours(neighbours, dim)
         self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -244,6 +249,7 @@ class LinformerEncoder(nn.Module):
             activation=first.feed_forward.activation,
             pre_norm=first.norm == "pre",
             learned_positions=isinstance(self.positions, LearnedPositions),
+            neighbours=0 if self.neighbours is None else self.neighbours.weight.shape[1],
         )
 
     def _through(self, layer: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
@@ -252,13 +258,15 @@ class LinformerEncoder(nn.Module):
         return layer(x, mask, self.projection)
 
     def _enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Check the input, take out what stands in the padding, add positions."""
+        """Check the input, add positions, take out what stands in the padding, add neighbours."""
         checks.sequence("x", x, self.dim)
+        if self.positions is not None:
+            x = self.positions(x)
         if mask is not None:
             checks.padding_mask("mask", mask, x)
             x = x.masked_fill(~mask[..., None], 0.0)
-        if self.positions is not None:
-            x = self.positions(x)
+        if self.neighbours is not None:
+            x = self.neighbours(x)
         return dropout(x, self.dropout, self.training)
 
     def _leave(self, x: Tensor, mask: Tensor | None) -> Tensor:

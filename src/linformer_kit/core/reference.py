@@ -245,6 +245,19 @@ def _shortened_inputs(
     return [_affine(row, weight, bias) for row in shorten(head, inputs, inputs, positions)]
 
 
+def with_neighbours(x: Tensor, taps: Tensor) -> Tensor:
+    """Each row of x (N, M) and what stands beside it: taps (M, W), the middle one for itself."""
+    middle = taps.shape[1] // 2
+    rows = []
+    for i in range(x.shape[0]):
+        row = x[i]
+        for j in range(taps.shape[1]):
+            if 0 <= i + j - middle < x.shape[0]:
+                row = row + taps[:, j] * x[i + j - middle]
+        rows.append(row)
+    return torch.stack(rows)
+
+
 def rotated(rows: Tensor, position: int, rotary_dim: int) -> Tensor:
     """One head at one position, its first `rotary_dim` channels turned (Su et al. 2021)."""
     half = rotary_dim // 2

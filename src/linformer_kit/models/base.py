@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..core.causal import CausalLinformerAttention
+from ..core.neighbours import Neighbours
 from ..core.positions import LearnedPositions
 from ..core.projection import Projection
 from ..core.resize import resize_max_length
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class LinformerPreTrainedModel(PreTrainedModel):
-    """Base of the models. New weights are RoBERTa's, N(0, initializer_range); E is the core's."""
+    """Base of the models. New weights are RoBERTa's, N(0, initializer_range); E and the
+    weights of neighbours are the core's."""
 
     config: LinformerConfig
     config_class = LinformerConfig
@@ -33,7 +35,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, Projection):
+        if isinstance(module, (Projection, Neighbours)):
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):  # mean and max have nothing to learn
                 reset()

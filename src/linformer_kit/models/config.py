@@ -64,6 +64,8 @@ class LinformerConfig(PreTrainedConfig):
         activation_dropout, dropout_kind, norm, bias, qkv_bias, keep_scale: as in the core.
         position_embedding_type: learned, sinusoidal or none, added to the input. None is `learned`
             in an encoder and `none` in a causal model, whose heads are rotated by position.
+        neighbours: over how many tokens, an odd number, a convolution adds to each row of an
+            encoder's input what stands beside it; 0 has none. See `LinformerEncoder`.
         embedding_norm: a norm after the embeddings; None has one with norm="post", as BERT.
         k, projection, sharing: of the encoder, see `LinformerAttention`. k may be a list.
         plan: an order of multiplication to use always, {"shorten": ..., "attend": ...}.
@@ -102,6 +104,7 @@ class LinformerConfig(PreTrainedConfig):
     dropout_kind: str = "rows"
     max_position_embeddings: int = 512
     position_embedding_type: str | None = None
+    neighbours: int = 0
     type_vocab_size: int = 2
     embedding_norm: bool | None = None
     norm: str = "pre"
@@ -189,6 +192,7 @@ class LinformerConfig(PreTrainedConfig):
             "projection": self.projection,
             "sharing": self.sharing,
             "keep_scale": self.keep_scale,
+            "neighbours": self.neighbours,
             "dropout_kind": self.dropout_kind,
             "plan": None if self.plan is None else Plan(**self.plan),
             **self._layer_arguments(),
@@ -234,6 +238,7 @@ class LinformerConfig(PreTrainedConfig):
         return self._changed(
             **own,
             position_embedding_type=positions,
+            neighbours=0,
             feature_size=None,
             type_vocab_size=0,
             is_encoder_decoder=False,
@@ -318,6 +323,12 @@ class LinformerConfig(PreTrainedConfig):
             raise ValueError(
                 f"a causal model reads tokens: got feature_size={self.feature_size}. Leave it "
                 "None, or use an encoder."
+            )
+        if self.is_decoder and self.neighbours:
+            raise ValueError(
+                "neighbours are those on both sides, and a causal model must not see the later "
+                f"ones: got neighbours={self.neighbours}. Leave it 0: the window shows a token "
+                "those before it."
             )
         sizes = {
             name: self._of_decoder(name) == getattr(self, name)

@@ -50,7 +50,7 @@ LAYERS = (
     "qkv_bias",
     "initializer_range",
 )
-ENCODER = ("k", "projection", "sharing", "keep_scale", "dropout_kind", "plan")
+ENCODER = ("k", "projection", "sharing", "keep_scale", "dropout_kind", "plan", "neighbours")
 CAUSAL = ("causal_attention", "num_slots", "window", "rotary")
 WORDS = ("tie_word_embeddings", "loss_chunk")
 DECODER = (
