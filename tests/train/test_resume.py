@@ -11,6 +11,7 @@ import time
 import pytest
 
 from linformer_kit.config.load import load
+from linformer_kit.data.prepare import prepare
 from linformer_kit.errors import UserError
 from linformer_kit.train.run import train
 from linformer_kit.train.run_folder import RunFolder, step_of
@@ -122,30 +123,42 @@ def test_a_folder_that_is_no_run_is_never_touched(tmp_path):
     assert (tmp_path / "run/thesis.txt").read_text() == "years of work"
 
 
-def _with_little_room(path) -> None:
-    """Files may not grow beyond 40 kB: as on a full disk, writing fails half way."""
+def _with_little_room(path, room) -> None:
+    """Files may not grow beyond this: as on a full disk, writing fails half way."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
     try:
         tiny.train_it(path)
     except UserError as error:
         (path.parent / "error.txt").write_text(str(error))
 
 
-def test_a_full_disk_is_told_and_leaves_the_last_good_checkpoint(tmp_path, uninterrupted):
+def run_with_little_room(path, room) -> str:
+    """What the user is told."""
     import multiprocessing
 
+    context = multiprocessing.get_context("forkserver")
+    process = context.Process(target=_with_little_room, args=(path, room))
+    process.start()
+    process.join()
+    return (path.parent / "error.txt").read_text()
+
+
+def test_a_disk_filled_by_what_is_logged_is_told(tmp_path):
+    path = tiny.write(tmp_path, log_every=1, save_every=100, eval_every=100, steps=100)
+    prepare(load(path))  # while there is room
+    message = run_with_little_room(path, 3_000)
+    assert message.startswith(f"cannot go on writing to {tmp_path / 'run'}: File too large")
+
+
+def test_a_full_disk_is_told_and_leaves_the_last_good_checkpoint(tmp_path, uninterrupted):
     path = tiny.write(tmp_path)
     run = RunFolder(tmp_path / "run")
     process = tiny.start(path)
     assert wait_until(lambda: run.last_checkpoint() is not None, process)
     kill(process)
     good = run.last_checkpoint()
-    context = multiprocessing.get_context("forkserver")
-    process = context.Process(target=_with_little_room, args=(path,))
-    process.start()
-    process.join()
-    message = (tmp_path / "error.txt").read_text()
+    message = run_with_little_room(path, 20_000)
     assert message.startswith("cannot save to ")
     assert "intact" in message
     assert run.last_checkpoint() == good

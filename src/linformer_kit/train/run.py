@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +28,7 @@ from .run_folder import RunFolder, clean, step_of, write_whole
 from .trainer import RunTrainer, scores_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
@@ -88,12 +90,17 @@ def train(
         trainer.add_callback(TensorBoardCallback(_events(folder.path / "tensorboard")))
     if start is not None:
         report.line(f"going on from step {step_of(start)}", step=step_of(start), event="resumed")
-    with StopPolitely() as stop:
+    with StopPolitely() as stop, _event_errors_told_once():
         trainer.add_callback(stop)
         try:
             trainer.train(resume_from_checkpoint=None if start is None else str(start))
         except KeyboardInterrupt:
             stop.asked = True
+        except OSError as error:  # what is logged can fill a disk too
+            raise UserError(
+                f"cannot go on writing to {folder.path}: {error.strerror or error}. What was saved "
+                "before is intact; make room and give the same command again to go on from there."
+            ) from error
         finally:
             report.stop_bar()
     if stop.asked and trainer.state.global_step < config.train.steps:
@@ -245,6 +252,17 @@ def _events(folder: Path) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(log_dir=str(folder))
+
+
+@contextmanager
+def _event_errors_told_once() -> Iterator[None]:
+    """The thread that writes events hands a full disk on to us, and need not print it as well."""
+    usual = threading.excepthook
+    threading.excepthook = lambda seen: None if isinstance(seen.exc_value, OSError) else usual(seen)
+    try:
+        yield
+    finally:
+        threading.excepthook = usual
 
 
 def _wandb(folder: Path) -> list[str]:

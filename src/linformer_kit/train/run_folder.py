@@ -149,11 +149,14 @@ def step_of(checkpoint: Path) -> int:
 def write_whole(path: Path, text: str) -> None:
     """Write a file so that it is the old one or the new one, whatever happens."""
     staging = path.with_name(f"{STAGING}-{path.name}")
-    with staging.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    staging.replace(path)
+    try:
+        with staging.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}.") from error
 
 
 def put_whole(staging: Path, final: Path) -> None:
