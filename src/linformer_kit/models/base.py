@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 class LinformerPreTrainedModel(PreTrainedModel):
     """Base of the models. New weights are RoBERTa's, N(0, initializer_range); E and the
-    weights of neighbours are the core's."""
+    weights of neighbours are the core's.
+    """
 
     config: LinformerConfig
     config_class = LinformerConfig
