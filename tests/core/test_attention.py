@@ -389,3 +389,16 @@ def test_a_layer_without_its_projection_says_how_to_pass_one():
 def test_resized_layer_takes_the_new_length():
     layer = resize_max_length(layer_of("linear", "none"), 16)
     assert_equals_reference(layer, rows_of(1, 16))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_autocast_and_empty_batches_take_the_absorbed_order(grad):
+    layer = LinformerAttention(
+        dim=16, num_heads=2, max_length=12, k=2, sharing="kv", plan=Plan("input", "absorbed")
+    )
+    x = torch.randn(2, 12, 16)
+    with torch.set_grad_enabled(grad):
+        expected = layer(x)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert_close(layer(x).float(), expected, rtol=0.1, atol=0.1)
+        assert layer(x[:0]).shape == (0, 12, 16)

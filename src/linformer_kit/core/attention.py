@@ -178,11 +178,14 @@ class LinformerAttention(nn.Module):
             context, context_mask, projection, queries=x.shape[1], goes_on=itself
         )
         x = context if itself else x
-        y = in_row_blocks(
-            lambda samples, rows: self.attend(rows, memory.samples(samples)),
-            x,
-            width=self.width,
-        )
+        if isinstance(memory, FoldedMemory):  # works by blocks itself
+            y = self.attend(x, memory)
+        else:
+            y = in_row_blocks(
+                lambda samples, rows: self.attend(rows, memory.samples(samples)),
+                x,
+                width=self.width,
+            )
         return y if mask is None else y.masked_fill(~mask[..., None], 0.0)
 
     def summarise(

@@ -46,19 +46,21 @@ class FoldedMemory(NamedTuple):
         offset = None if self.offset is None else self.offset[which]
         return FoldedMemory(self.score[which], offset, self.output[which])
 
+    def scores(self, x: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Of x (B, N, M), all heads beside each other: (B, N, H*R)."""
+        if self.offset is None:
+            return torch.matmul(x, self.score.mT, out=out)
+        return torch.baddbmm(self.offset, x, self.score.mT, out=out)
+
     def weights(self, x: Tensor, heads: int) -> Tensor:
         """The attention weights of x (B, N, M): (B, N, H, R)."""
-        if self.offset is None:
-            scores = x @ self.score.mT
-        else:
-            scores = torch.baddbmm(self.offset, x, self.score.mT)
-        return scores.unflatten(2, (heads, -1)).softmax(-1)
+        return self.scores(x).unflatten(2, (heads, -1)).softmax(-1)
 
-    def mix(self, weights: Tensor, bias: Tensor | None) -> Tensor:
+    def mix(self, weights: Tensor, bias: Tensor | None, *, out: Tensor | None = None) -> Tensor:
         """weights (B, N, H, R) -> the output (B, N, M), `bias` (M) added."""
         if bias is None:
-            return weights.flatten(2) @ self.output
-        return torch.baddbmm(bias, weights.flatten(2), self.output)
+            return torch.matmul(weights.flatten(2), self.output, out=out)
+        return torch.baddbmm(bias, weights.flatten(2), self.output, out=out)
 
 
 def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: int) -> FoldedMemory:
@@ -85,9 +87,12 @@ def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: i
 
 def trains_by_blocks(x: Tensor) -> bool:
     """Whether `attend_folded` has a backward pass of its own here."""
+    return torch.is_grad_enabled() and _works_by_blocks(x)
+
+
+def _works_by_blocks(x: Tensor) -> bool:
     return not (
         torch.compiler.is_compiling()
-        or not torch.is_grad_enabled()  # the caller works by blocks already
         or x.device.type != "cpu"
         or x.numel() == 0
         or torch.is_autocast_enabled("cpu")
@@ -95,10 +100,37 @@ def trains_by_blocks(x: Tensor) -> bool:
 
 
 def attend_folded(x: Tensor, memory: FoldedMemory, bias: Tensor | None, heads: int) -> Tensor:
-    """x (B, N, M) -> (B, N, M). In training on a CPU by blocks of rows, forwards and backwards."""
-    if not trains_by_blocks(x):
+    """x (B, N, M) -> (B, N, M). On a CPU by blocks of rows, forwards and backwards."""
+    if not _works_by_blocks(x):
         return memory.mix(memory.weights(x, heads), bias)
+    if not torch.is_grad_enabled():
+        return _by_blocks(x, memory, bias, heads)
     y, _ = _FoldedAttention.apply(x, memory.score, memory.offset, memory.output, bias, heads)
+    return y
+
+
+def _by_blocks(
+    x: Tensor,
+    memory: FoldedMemory,
+    bias: Tensor | None,
+    heads: int,
+    *,
+    keep: Tensor | None = None,
+) -> Tensor:
+    """y (B, N, M), each block written where it stands; the weights go to `keep` (B, N, H*R)."""
+    y = x.new_empty(*x.shape[:2], memory.output.shape[2])
+    blocks = row_blocks(x, width=max(x.shape[2], memory.score.shape[1]))
+    if keep is None:
+        samples, rows = blocks[0]  # the largest
+        scratch = x.new_empty(*x[samples, rows].shape[:2], memory.score.shape[1])
+    for samples, rows in blocks:
+        some, some_rows = memory.samples(samples), x[samples, rows]
+        if keep is None:
+            weights = scratch[: some_rows.shape[0], : some_rows.shape[1]]
+        else:
+            weights = keep[samples, rows]
+        by_head = some.scores(some_rows, out=weights).unflatten(2, (heads, -1))
+        some.mix(torch.softmax(by_head, -1, out=by_head), bias, out=y[samples, rows])
     return y
 
 
@@ -118,14 +150,9 @@ class _FoldedAttention(torch.autograd.Function):
         bias: Tensor | None,
         heads: int,
     ) -> tuple[Tensor, Tensor]:
-        memory = FoldedMemory(score, offset, output)
-        y = x.new_empty(*x.shape[:2], output.shape[2])
         weights = x.new_empty(*x.shape[:2], score.shape[1])
-        for samples, rows in row_blocks(x, width=max(x.shape[2], score.shape[1])):
-            some = memory.samples(samples)
-            block = some.weights(x[samples, rows], heads)
-            weights[samples, rows] = block.flatten(2)
-            y[samples, rows] = some.mix(block, bias)
+        memory = FoldedMemory(score, offset, output)
+        y = _by_blocks(x, memory, bias, heads, keep=weights)
         return y, weights
 
     @staticmethod
@@ -158,7 +185,7 @@ class _FoldedAttention(torch.autograd.Function):
             by_head = weight.unflatten(2, (ctx.heads, -1))
             grad_weight = torch.bmm(upstream, output[samples].mT).view_as(by_head)
             grad_scores = torch._softmax_backward_data(grad_weight, by_head, -1, x.dtype).flatten(2)
-            grad_x[samples, rows] = torch.bmm(grad_scores, score[samples])
+            torch.bmm(grad_scores, score[samples], out=grad_x[samples, rows])
             grad_score[samples].baddbmm_(grad_scores.mT, x[samples, rows])
             grad_output[samples].baddbmm_(weight.mT, upstream)
             if grad_offset is not None:
