@@ -26,7 +26,7 @@ def test_a_wrong_vary_is_told(vary):
 def record(name, perplexity, seconds, full=False):
     return {
         "variant": name, "full": full, "metrics": {"perplexity": perplexity},
-        "step_seconds": seconds,
+        "step_seconds": seconds, "set": {},
     }  # fmt: skip
 
 
@@ -35,6 +35,24 @@ def test_the_verdict_says_where_it_holds_and_where_not():
     good, bad = verdict(rows, ["perplexity"])
     assert good == "- k 64: as good as vanilla (within 2 %); 2.00 x as fast a step."
     assert bad.startswith("- k 4: not as good as vanilla: perplexity 20.0% higher; 0.50 x")
+
+
+def test_each_variant_is_held_against_the_vanilla_of_its_kind():
+    rows = [
+        {**record(f"{kind} {n}", score, 1.0, full=kind == "full"), "n": n}
+        | {"set": {"model.projection": kind, "data.max_length": n}}
+        for kind, n, score in (
+            ("full", "512", 10.0),
+            ("full", "2048", 5.0),
+            ("linear", "512", 10.0),
+            ("linear", "2048", 10.0),
+            ("linear", "1024", 10.0),
+        )
+    ]
+    short, long, alone = verdict(rows, ["perplexity"])
+    assert "linear 512: as good as vanilla" in short
+    assert "perplexity 100.0% higher" in long
+    assert "no vanilla Transformer that differs in this alone" in alone
 
 
 def test_a_comparison_trains_and_draws(tmp_path):

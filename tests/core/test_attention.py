@@ -392,7 +392,7 @@ def test_resized_layer_takes_the_new_length():
 
 
 @pytest.mark.parametrize("grad", [False, True])
-def test_autocast_and_empty_batches_take_the_absorbed_order(grad):
+def test_the_absorbed_order_works_under_autocast_and_for_no_samples(grad):
     layer = LinformerAttention(
         dim=16, num_heads=2, max_length=12, k=2, sharing="kv", plan=Plan("input", "absorbed")
     )

@@ -243,7 +243,9 @@ WRONG_ARGUMENTS = [
     ({"positions": "rotary"}, ValueError, r"positions must be one of .*got 'rotary'"),
     ({"positions": "sinusoidal", "dim": 15, "num_heads": 3}, ValueError, r"even dim: got 15"),
     ({"neighbours": 4}, ValueError, r"neighbours must be an odd number .*got 4. Use 5"),
-    ({"neighbours": -1}, ValueError, r"neighbours must be an odd number .*got -1. Use 3"),
+    ({"neighbours": 1}, ValueError, r"neighbours must be an odd number .*got 1. Use 3"),
+    ({"neighbours": -1}, ValueError, r"neighbours must be at least 0: got -1"),
+    ({"neighbours": 3.0}, TypeError, r"neighbours must be .*got 3.0"),
     ({"dropout": -0.1}, ValueError, r"dropout must be .*got -0.1"),
     (
         {"positions": "learned", "projection": "dynamic", "max_length": None},

@@ -54,6 +54,26 @@ def test_training_by_row_blocks_equals_the_whole(monkeypatch, batch, length, opt
         assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize(("batch", "length"), [(1, 9), (3, 2), (2, 4), (1, 1)])
+@pytest.mark.parametrize("optional", [True, False])
+def test_inference_by_row_blocks_equals_the_whole(monkeypatch, batch, length, optional):
+    monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
+    parts = parts_of(batch, length, offset=optional, bias=optional)
+    with torch.no_grad():
+        assert_close(blocked(*parts), plain(*parts))
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_functional_transforms_go_through(grad):
+    _, *rest = parts_of(2, 3, offset=True, bias=True)
+    several = torch.randn(4, 2, 3, DIM, dtype=torch.float64)
+    with torch.set_grad_enabled(grad):
+        expected = torch.stack([plain(x, *rest) for x in several])
+        assert_close(torch.func.vmap(lambda x: blocked(x, *rest))(several), expected)
+        y, _ = torch.func.jvp(lambda x: blocked(x, *rest), (several[0],), (several[1],))
+        assert_close(y, expected[0])
+
+
 def test_a_gradient_of_the_gradient():
     parts = parts_of(2, 3, offset=True, bias=True)
     assert torch.autograd.gradgradcheck(blocked, parts)

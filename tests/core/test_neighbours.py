@@ -11,7 +11,7 @@ from linformer_kit.core.neighbours import Neighbours
 
 
 @pytest.mark.parametrize("length", [1, 2, 9])
-@pytest.mark.parametrize("width", [1, 3, 5])
+@pytest.mark.parametrize("width", [3, 5])
 def test_outputs_and_gradients_are_the_reference_s(width, length):
     neighbours = Neighbours(width=width, dim=4).double()
     x = torch.randn(2, length, 4, dtype=torch.float64, requires_grad=True)

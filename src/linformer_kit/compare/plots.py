@@ -65,14 +65,18 @@ def _plot_key(
     key: str, shown: list[dict[str, Any]], records: Sequence[dict[str, Any]], home: Path
 ) -> Path:
     names = _metrics(records)
-    vanilla = next((record for record in records if record["full"]), None)
+    vanilla = [record for record in records if record["full"]]
     numeric = all(_is_number(record["set"][key]) for record in shown)
     groups: dict[str, list[dict[str, Any]]] = {}
     for record in shown:
-        others = ", ".join(
-            f"{k.rpartition('.')[2]} {v}" for k, v in record["set"].items() if k != key
+        groups.setdefault(_others(record, key), []).append(record)
+
+    def points(group: Sequence[dict[str, Any]], name: str) -> list[Any]:
+        found = sorted(
+            (float(r["set"][key]) if numeric else r["set"][key], _of(r, name)) for r in group
         )
-        groups.setdefault(others, []).append(record)
+        return list(zip(*found, strict=True))
+
     panels = [*names, "step_seconds"]
     with plt.rc_context(STYLE):
         figure, axes = plt.subplots(
@@ -80,13 +84,14 @@ def _plot_key(
         )
         for axis, name in zip(axes[0], panels, strict=True):
             for colour, (label, group) in zip(COLOURS * 9, groups.items(), strict=False):
-                points = sorted(
-                    (float(r["set"][key]) if numeric else r["set"][key], _of(r, name))
-                    for r in group
-                )
-                axis.plot(*zip(*points, strict=True), "o-", color=colour, label=label or None)
-            if vanilla is not None:
-                axis.axhline(_of(vanilla, name), color=VANILLA, ls="--", label="vanilla")
+                axis.plot(*points(group, name), "o-", color=colour, label=label or None)
+            moving = [record for record in vanilla if key in record["set"]]
+            if moving:
+                axis.plot(*points(moving, name), "o--", color=VANILLA, label="vanilla")
+            for record in vanilla:
+                if key not in record["set"]:
+                    label = f"vanilla {_others(record, 'model.projection')}".rstrip()
+                    axis.axhline(_of(record, name), color=VANILLA, ls="--", label=label)
             axis.set_xlabel(key.rpartition(".")[2])
             axis.set_ylabel("seconds a step" if name == "step_seconds" else name.replace("_", " "))
             if name == "step_seconds":
@@ -95,6 +100,11 @@ def _plot_key(
         if handles:
             figure.legend(handles, labels, loc="outside right upper")
         return _save(figure, home / f"over-{key.rpartition('.')[2]}.png")
+
+
+def _others(record: dict[str, Any], key: str) -> str:
+    """What a variant sets beside `key`."""
+    return ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in record["set"].items() if k != key)
 
 
 def _of(record: dict[str, Any], name: str) -> float:

@@ -14,13 +14,15 @@ if TYPE_CHECKING:
 
 CLOSE = 0.02  # as good as: within 2 %
 LESS_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
+MAKES_FULL = ("model.projection", "model.causal_attention")
 SHOWN = ("perplexity", "accuracy", "bits_per_byte", "macro_f1", "bleu", "chrf")
 
 
 def report(records: Sequence[dict[str, Any]], home: Path) -> str:
     """Markdown: what was compared, the table, where the Linformer holds and where not."""
     names = [name for name in SHOWN if any(name in record["metrics"] for record in records)]
-    lines = [f"# {len(records)} variants, task {records[0]['task']}, n {records[0]['n']}", ""]
+    lengths = " and ".join(str(n) for n in sorted({record["n"] for record in records}))
+    lines = [f"# {len(records)} variants, task {records[0]['task']}, n {lengths}", ""]
     lines += table(records, names)
     lines += ["", *verdict(records, names), ""]
     for picture in (plot_curves(records, home), *plot_over(records, home)):
@@ -51,13 +53,18 @@ def table(records: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
 
 
 def verdict(records: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
-    """Against the vanilla variant, one sentence each: as good or not, faster or not."""
-    vanilla = next((record for record in records if record["full"]), None)
-    if vanilla is None:
+    """Against the vanilla variant of its kind, one sentence each: as good or not, faster or not."""
+    if not any(record["full"] for record in records):
         return ["No vanilla Transformer among the variants: nothing to hold them against."]
     lines = []
     for record in records:
-        if record is vanilla:
+        if record["full"]:
+            continue
+        vanilla = vanilla_for(record, records)
+        if vanilla is None:
+            lines.append(
+                f"- {record['variant']}: no vanilla Transformer that differs in this alone."
+            )
             continue
         worse = []
         for name in names:
@@ -75,3 +82,12 @@ def verdict(records: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str
         pace = f"{speed:.2f} x as fast a step"
         lines.append(f"- {record['variant']}: {quality}; {pace}.")
     return lines
+
+
+def vanilla_for(record: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """The full attention to hold a variant against: all else that was varied is the same."""
+    for full in records:
+        varied = {key: value for key, value in full["set"].items() if key not in MAKES_FULL}
+        if full["full"] and all(record["set"].get(key) == value for key, value in varied.items()):
+            return full
+    return None

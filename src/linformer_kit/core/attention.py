@@ -29,6 +29,7 @@ from .memory import (
     fold,
     for_all_heads,
     trains_by_blocks,
+    works_by_blocks,
 )
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
@@ -178,7 +179,7 @@ class LinformerAttention(nn.Module):
             context, context_mask, projection, queries=x.shape[1], goes_on=itself
         )
         x = context if itself else x
-        if isinstance(memory, FoldedMemory):  # works by blocks itself
+        if isinstance(memory, FoldedMemory) and works_by_blocks(x):
             y = self.attend(x, memory)
         else:
             y = in_row_blocks(

@@ -25,9 +25,14 @@ def rows_in_block(width: int) -> int:
     return max(256, VALUES // width)
 
 
+def on_cpu_eagerly(x: Tensor) -> bool:
+    """Where blocks help: a compiler plans for itself, and a GPU wants all rows at once."""
+    return not torch.compiler.is_compiling() and x.device.type == "cpu"
+
+
 def pays(x: Tensor) -> bool:
     """Whether to work by blocks: in inference on a CPU. With gradients all is kept anyway."""
-    return not (torch.is_grad_enabled() or torch.compiler.is_compiling() or x.device.type != "cpu")
+    return on_cpu_eagerly(x) and not torch.is_grad_enabled()
 
 
 def sample_groups(x: Tensor, *, width: int) -> list[slice]:

@@ -260,10 +260,11 @@ class LinformerEncoder(nn.Module):
     def _enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Check the input, add positions, take out what stands in the padding, add neighbours."""
         checks.sequence("x", x, self.dim)
+        if mask is not None:
+            checks.padding_mask("mask", mask, x)
         if self.positions is not None:
             x = self.positions(x)
         if mask is not None:
-            checks.padding_mask("mask", mask, x)
             x = x.masked_fill(~mask[..., None], 0.0)
         if self.neighbours is not None:
             x = self.neighbours(x)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .blocks import row_blocks
+from .blocks import on_cpu_eagerly, row_blocks
 
 if TYPE_CHECKING:
     from torch import nn
@@ -87,21 +87,22 @@ def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: i
 
 def trains_by_blocks(x: Tensor) -> bool:
     """Whether `attend_folded` has a backward pass of its own here."""
-    return torch.is_grad_enabled() and _works_by_blocks(x)
+    return torch.is_grad_enabled() and works_by_blocks(x)
 
 
-def _works_by_blocks(x: Tensor) -> bool:
-    return not (
-        torch.compiler.is_compiling()
-        or x.device.type != "cpu"
-        or x.numel() == 0
-        or torch.is_autocast_enabled("cpu")
+def works_by_blocks(x: Tensor) -> bool:
+    """Whether `attend_folded` goes by blocks of rows: where results may be put in place."""
+    return (
+        on_cpu_eagerly(x)
+        and x.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
     )
 
 
 def attend_folded(x: Tensor, memory: FoldedMemory, bias: Tensor | None, heads: int) -> Tensor:
     """x (B, N, M) -> (B, N, M). On a CPU by blocks of rows, forwards and backwards."""
-    if not _works_by_blocks(x):
+    if not works_by_blocks(x):
         return memory.mix(memory.weights(x, heads), bias)
     if not torch.is_grad_enabled():
         return _by_blocks(x, memory, bias, heads)
@@ -115,20 +116,20 @@ def _by_blocks(
     bias: Tensor | None,
     heads: int,
     *,
-    keep: Tensor | None = None,
+    into: Tensor | None = None,
 ) -> Tensor:
-    """y (B, N, M), each block written where it stands; the weights go to `keep` (B, N, H*R)."""
+    """y (B, N, M), each block written where it stands; the weights go `into` (B, N, H*R)."""
     y = x.new_empty(*x.shape[:2], memory.output.shape[2])
     blocks = row_blocks(x, width=max(x.shape[2], memory.score.shape[1]))
-    if keep is None:
+    if into is None:
         samples, rows = blocks[0]  # the largest
         scratch = x.new_empty(*x[samples, rows].shape[:2], memory.score.shape[1])
     for samples, rows in blocks:
         some, some_rows = memory.samples(samples), x[samples, rows]
-        if keep is None:
+        if into is None:
             weights = scratch[: some_rows.shape[0], : some_rows.shape[1]]
         else:
-            weights = keep[samples, rows]
+            weights = into[samples, rows]
         by_head = some.scores(some_rows, out=weights).unflatten(2, (heads, -1))
         some.mix(torch.softmax(by_head, -1, out=by_head), bias, out=y[samples, rows])
     return y
@@ -152,7 +153,7 @@ class _FoldedAttention(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         weights = x.new_empty(*x.shape[:2], score.shape[1])
         memory = FoldedMemory(score, offset, output)
-        y = _by_blocks(x, memory, bias, heads, keep=weights)
+        y = _by_blocks(x, memory, bias, heads, into=weights)
         return y, weights
 
     @staticmethod

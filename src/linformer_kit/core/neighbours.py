@@ -13,13 +13,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import checks
+
 
 class Neighbours(nn.Module):
-    """x (B, N, M) -> x + what its W - 1 neighbours and it itself say, each channel by itself."""
+    """y_i = x_i + sum_j w_j * x_(i + j - W // 2), each channel by itself. Not in the paper.
+
+    (B, N, M) -> (B, N, M); w (M, W).
+    """
 
     def __init__(self, *, width: int, dim: int) -> None:
         super().__init__()
-        check_width(width)
+        _check_width(width)
         self.weight = nn.Parameter(torch.empty(dim, width))
         self.reset_parameters()
 
@@ -36,15 +41,16 @@ class Neighbours(nn.Module):
         return x + beside.squeeze(2).transpose(1, 2)
 
 
-def check_width(width: int) -> None:
+def _check_width(width: int) -> None:
     """Odd, so that a row stands in the middle of what it sees."""
-    if width < 1 or width % 2 == 0:
+    if width < 3 or width % 2 == 0:
         raise ValueError(
-            f"neighbours must be an odd number of rows, the row itself among them, or 0: got "
-            f"{width}. Use {max(width, 2) + 1}."
+            "neighbours must be an odd number of rows from 3 on, the row itself among them, or 0: "
+            f"got {width}. Use {max(width, 2) + 1}."
         )
 
 
 def build_neighbours(width: int, dim: int) -> Neighbours | None:
     """None for a width of 0."""
+    checks.whole("neighbours", width)
     return Neighbours(width=width, dim=dim) if width else None

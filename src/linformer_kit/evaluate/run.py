@@ -82,11 +82,13 @@ def evaluate_run(
     evaluation = {"part": chosen, "model": which, "rows": len(rows), "metrics": metrics}
     if config.task == "classify":
         evaluation["labels"] = prepared.meta["labels"]
-    shown = "  ".join(f"{name} {value:.4g}" for name, value in numbers(metrics).items())
-    report.line(f"{which} model on {chosen}: {shown}", event="evaluation", **evaluation)
-    for name, signature in metrics.get("signatures", {}).items():
-        if report.terminal:
-            report.line(f"{name}: {signature}")
-    if scorer.args.should_save and (finishing or (part is None and folder.finished)):
-        write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
+    try:
+        if scorer.args.should_save and (finishing or (part is None and folder.finished)):
+            write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
+    finally:  # scores are told even where they cannot be kept
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in numbers(metrics).items())
+        report.line(f"{which} model on {chosen}: {shown}", event="evaluation", **evaluation)
+        for name, signature in metrics.get("signatures", {}).items():
+            if report.terminal:
+                report.line(f"{name}: {signature}")
     return evaluation

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 
 class LinformerPreTrainedModel(PreTrainedModel):
-    """Base of the models. New weights are RoBERTa's, N(0, initializer_range); E and the
-    weights of neighbours are the core's.
+    """Base of the models.
+
+    New weights are RoBERTa's, N(0, initializer_range); E and the weights of neighbours the core's.
     """
 
     config: LinformerConfig

@@ -315,6 +315,12 @@ class LinformerConfig(PreTrainedConfig):
                 "plan must say how to shorten and how to attend, "
                 f'{{"shorten": "input", "attend": "fused"}}: got {self.plan}.'
             )
+        if self.is_decoder and self.neighbours:
+            raise ValueError(
+                "neighbours are those on both sides, and a causal model must not see the later "
+                f"ones: got neighbours={self.neighbours}. Leave it 0: the window shows a token "
+                "those before it."
+            )
         self._check_embeddings()
         self._check_core()
 
@@ -323,12 +329,6 @@ class LinformerConfig(PreTrainedConfig):
             raise ValueError(
                 f"a causal model reads tokens: got feature_size={self.feature_size}. Leave it "
                 "None, or use an encoder."
-            )
-        if self.is_decoder and self.neighbours:
-            raise ValueError(
-                "neighbours are those on both sides, and a causal model must not see the later "
-                f"ones: got neighbours={self.neighbours}. Leave it 0: the window shows a token "
-                "those before it."
             )
         sizes = {
             name: self._of_decoder(name) == getattr(self, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -41,6 +42,7 @@ SCHEDULES = {
     "cosine": "cosine",
     "inverse-sqrt": "inverse_sqrt",
 }
+CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 
 
 def world() -> tuple[int, int]:
@@ -97,6 +99,8 @@ def train(
         except KeyboardInterrupt:
             stop.asked = True
         except OSError as error:  # what is logged can fill a disk too
+            if error.errno not in CANNOT_WRITE:
+                raise
             raise UserError(
                 f"cannot go on writing to {folder.path}: {error.strerror or error}. What was saved "
                 "before is intact; make room and give the same command again to go on from there."
@@ -256,9 +260,14 @@ def _events(folder: Path) -> Any:
 
 @contextmanager
 def _event_errors_told_once() -> Iterator[None]:
-    """The thread that writes events hands a full disk on to us, and need not print it as well."""
+    """TensorBoard's thread hands a full disk on to us, and need not print it as well."""
     usual = threading.excepthook
-    threading.excepthook = lambda seen: None if isinstance(seen.exc_value, OSError) else usual(seen)
+
+    def told(seen: threading.ExceptHookArgs) -> None:
+        if type(seen.thread).__name__ != "_AsyncWriterThread":
+            usual(seen)
+
+    threading.excepthook = told
     try:
         yield
     finally:

@@ -156,7 +156,10 @@ def write_whole(path: Path, text: str) -> None:
             os.fsync(file.fileno())
         staging.replace(path)
     except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}.") from error
+        raise UserError(
+            f"cannot write {path}: {error.strerror or error}. What stood there is intact; make "
+            "room, or use another folder, and give the same command again."
+        ) from error
 
 
 def put_whole(staging: Path, final: Path) -> None:
