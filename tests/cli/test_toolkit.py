@@ -34,6 +34,16 @@ def test_evaluate_predict_and_runs_speak_json_to_programs(capsys, trained):
     assert json.loads(out)["finished"] is True
 
 
+def test_scores_that_cannot_be_kept_are_told_all_the_same(capsys, trained):
+    blocker = trained.parent / "run/.saving-evaluation.json"
+    blocker.mkdir()
+    code, out, err = run(capsys, "evaluate", str(trained.parent / "run"))
+    blocker.rmdir()
+    assert code == 2
+    assert json.loads(out)["metrics"]["perplexity"] > 1
+    assert "evaluation.json: Is a directory. What stood there is intact" in err
+
+
 def test_predict_reads_a_file(capsys, trained, tmp_path):
     (tmp_path / "in.txt").write_text("a <mask>\n\nthe <mask>g\n")
     code, out, _ = run(

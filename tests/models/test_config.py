@@ -19,6 +19,7 @@ from linformer_kit.models.config import own_fields
 from .cases import SMALL
 
 UNUSUAL = {
+    "neighbours": 3,
     "k": [6, 4],
     "projection": "dynamic",
     "sharing": "headwise",
@@ -59,6 +60,7 @@ def test_every_option_reaches_the_core():
     assert first.q_proj.bias is None
     assert first.out_proj.bias is not None
     assert encoder.final_norm is None
+    assert encoder.neighbours.weight.shape == (SMALL["hidden_size"], 3)
     assert encoder.layers[0].feed_forward.activation == "swiglu"
     causal = LinformerForCausalLM(LinformerConfig(**SMALL, rotary=0.25)).linformer.decoder
     attention = causal.layers[0].attention

@@ -47,6 +47,15 @@ def test_a_shorter_model_s_projection_is_not_taken_for_a_longer_one(folder):
         AutoModelForMaskedLM.from_pretrained(folder, max_position_embeddings=48)
 
 
+def test_the_weights_of_neighbours_start_as_the_core_s_and_come_back(tmp_path):
+    model = LinformerForMaskedLM(LinformerConfig(**SMALL, neighbours=5, initializer_range=0.001))
+    weight = model.linformer.encoder.neighbours.weight
+    assert weight.std().item() == pytest.approx(5**-0.5, rel=0.3)
+    model.save_pretrained(tmp_path)
+    again = LinformerForMaskedLM.from_pretrained(tmp_path)
+    assert torch.equal(again.linformer.encoder.neighbours.weight, weight)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

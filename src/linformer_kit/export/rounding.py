@@ -1,11 +1,11 @@
 """Weights in fewer bits: w = scale * q, with q of 8 bits and a scale for each row or column.
 
-| what a weight is used for     | in the file         | when it runs                             |
-|-------------------------------|---------------------|------------------------------------------|
-| the right side of a product   | q, a scale a column | a product of whole numbers               |
-| a table that rows are read of | q, a scale a row    | the rows that are read become floats     |
-| both: a head that is tied     | once, as the table  | as both                                  |
-| anything else: E, positions   | float of 16 bits    | float, made once when the file is loaded |
+| what a weight is used for      | in the file         | when it runs                             |
+|--------------------------------|---------------------|------------------------------------------|
+| the right side of a product    | q, a scale a column | a product of whole numbers               |
+| a table that rows are read of  | q, a scale a row    | the rows that are read become floats     |
+| both: a head that is tied      | once, as the table  | as both                                  |
+| else: E, positions, neighbours | float of 16 bits    | float, made once when the file is loaded |
 
 E is not worth 8 bits: a short input uses few of its columns, scaled up to the whole row's size, and
 their errors with them.

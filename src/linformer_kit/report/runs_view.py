@@ -27,7 +27,8 @@ SCORES = (
 
 def name_of(run: Run) -> str:
     kind = "vanilla" if run.vanilla else f"Linformer, {run.projection}, k = {run.model.get('k')}"
-    return f"{run.name} ({kind})"
+    beside = f", neighbours {run.model['neighbours']}" if run.model.get("neighbours") else ""
+    return f"{run.name} ({kind}{beside})"
 
 
 def figures(runs: Sequence[Run]) -> list[Chart]:
