@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from .core.attention import LinformerAttention
 from .core.decoder import LinformerDecoder
 from .core.encoder import LinformerEncoder
+from .core.learning import parameter_groups
 from .core.plan import Plan
 from .core.resize import resize_max_length
 from .core.state import DecoderState, join_states
@@ -22,5 +23,6 @@ __all__ = [
     "Plan",
     "__version__",
     "join_states",
+    "parameter_groups",
     "resize_max_length",
 ]

@@ -21,6 +21,7 @@ from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 
+from ..core.learning import rate_of
 from ..errors import UserError
 from ..evaluate.scores import row_scores
 from .run_folder import CHECKPOINT, STAGING, put_whole, step_of
@@ -78,6 +79,19 @@ class RunTrainer(Trainer):
             state._shared_state["distributed_type"] = DistributedType.FSDP
         AcceleratorState._shared_state["fsdp_plugin"] = plugin
         self.is_fsdp_enabled = True
+
+    def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
+        """As Trainer's, with E at a rate of its own."""
+        if self.optimizer is None:
+            optimizer = super().create_optimizer(model)
+            rates = rate_of(self.model if model is None else model)
+            for group in list(optimizer.param_groups):
+                slow = [p for p in group["params"] if rates.get(p, 1.0) < 1.0]
+                group["params"] = [p for p in group["params"] if rates.get(p, 1.0) == 1.0]
+                for parameter in slow:
+                    own = {"params": [parameter], "lr": group["lr"] * rates[parameter]}
+                    optimizer.add_param_group({**group, **own})
+        return self.optimizer
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         assert self.order is not None

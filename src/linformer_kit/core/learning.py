@@ -1,0 +1,38 @@
+"""How fast E learns: more slowly the longer the input it mixes.
+
+Adam moves every weight by about the learning rate, whatever its gradient. A row of E sums n
+positions, so what one step does to that sum grows with n, as it grows with M for the rows of W. At
+the rate that suits W, an E of some thousand positions is mostly the noise of its last steps. It
+learns as W does at lr * M / n.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .projection import LinearProjection
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def rate_of(model: nn.Module) -> dict[nn.Parameter, float]:
+    """What the learning rate of each E in a model is to be multiplied by: min(1, M / n)."""
+    rates = {}
+    for module in model.modules():
+        projection = getattr(module, "projection", None)
+        if isinstance(projection, LinearProjection):
+            rates[projection.weight] = min(1.0, module.dim / projection.max_length)  # type: ignore[operator]
+    return rates
+
+
+def parameter_groups(model: nn.Module, *, lr: float) -> list[dict[str, Any]]:
+    """The parameters of a model for an optimizer of Adam's kind, E and F at rates of their own.
+
+    torch.optim.AdamW(parameter_groups(model, lr=1e-3))
+    """
+    rates = rate_of(model)
+    groups: dict[float, list[nn.Parameter]] = {1.0: []}
+    for parameter in model.parameters():
+        groups.setdefault(rates.get(parameter, 1.0), []).append(parameter)
+    return [{"params": some, "lr": lr * rate} for rate, some in groups.items() if some]
