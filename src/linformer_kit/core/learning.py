@@ -8,21 +8,23 @@ learns as W does at lr * M / n.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .projection import LinearProjection
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
-def rate_of(model: nn.Module) -> dict[nn.Parameter, float]:
+def rate_of(model: nn.Module) -> dict[Tensor, float]:
     """What the learning rate of each E in a model is to be multiplied by: min(1, M / n)."""
-    rates = {}
+    rates: dict[Tensor, float] = {}
     for module in model.modules():
         projection = getattr(module, "projection", None)
         if isinstance(projection, LinearProjection):
-            rates[projection.weight] = min(1.0, module.dim / projection.max_length)  # type: ignore[operator]
+            assert projection.max_length is not None
+            dim = cast("int", module.dim)  # everything that owns a projection has one
+            rates[projection.weight] = min(1.0, dim / projection.max_length)
     return rates
 
 

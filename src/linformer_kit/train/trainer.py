@@ -82,16 +82,17 @@ class RunTrainer(Trainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """As Trainer's, with E at a rate of its own."""
-        if self.optimizer is None:
-            optimizer = super().create_optimizer(model)
-            rates = rate_of(self.model if model is None else model)
-            for group in list(optimizer.param_groups):
-                slow = [p for p in group["params"] if rates.get(p, 1.0) < 1.0]
-                group["params"] = [p for p in group["params"] if rates.get(p, 1.0) == 1.0]
-                for parameter in slow:
-                    own = {"params": [parameter], "lr": group["lr"] * rates[parameter]}
-                    optimizer.add_param_group({**group, **own})
-        return self.optimizer
+        if self.optimizer is not None:
+            return self.optimizer
+        optimizer = super().create_optimizer(model)
+        rates = rate_of(cast("nn.Module", self.model if model is None else model))
+        for group in list(optimizer.param_groups):
+            slow = [p for p in group["params"] if rates.get(p, 1.0) < 1.0]
+            group["params"] = [p for p in group["params"] if rates.get(p, 1.0) == 1.0]
+            for parameter in slow:
+                own = {"params": [parameter], "lr": group["lr"] * rates[parameter]}
+                optimizer.add_param_group({**group, **own})
+        return optimizer
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         assert self.order is not None
