@@ -8,6 +8,7 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
+from matplotlib.ticker import StrMethodFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +27,7 @@ VANILLA = "#333333"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8c6bb1", "#a6761d")
 AXES = {"step": "steps", "seconds": "seconds of training"}
 LOGARITHMIC = ("perplexity",)
+PLAIN = StrMethodFormatter("{x:,g}")  # not powers of ten
 
 
 def plot_curves(records: Sequence[dict[str, Any]], home: Path) -> Path:
@@ -44,8 +46,10 @@ def plot_curves(records: Sequence[dict[str, Any]], home: Path) -> Path:
                 axis.set_ylabel(f"validation {name.replace('_', ' ')}")
                 if name in LOGARITHMIC:
                     axis.set_yscale("log")
+                    axis.yaxis.set_major_formatter(PLAIN)
+                    axis.yaxis.set_minor_formatter(PLAIN)
         handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside right upper")
+        figure.legend(handles, labels, loc="outside upper center", ncols=2)
         return _save(figure, home / "curves.png")
 
 
