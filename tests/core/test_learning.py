@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linformer_kit import LinformerEncoder, parameter_groups
-from linformer_kit.core.learning import rate_of
+from linformer_kit.core.learning import by_rate
 
 
 @pytest.mark.parametrize(
@@ -15,14 +15,17 @@ from linformer_kit.core.learning import rate_of
         ({"sharing": "layerwise"}, 1, 0.25),
         ({"sharing": "kv"}, 2, 0.25),
         ({"sharing": "kv", "max_length": 8}, 2, 1.0),
-        ({"projection": "conv"}, 0, None),
+        ({"projection": "conv"}, 1, 1.0),
         ({"projection": "full"}, 0, None),
     ],
 )
 def test_the_rate_of_e_falls_with_the_length(options, matrices, rate):
     sizes = {"dim": 16, "depth": 2, "num_heads": 2, "max_length": 64, "k": 4}
     encoder = LinformerEncoder(**sizes | options)
-    assert list(rate_of(encoder).values()) == [rate] * matrices
+    owners = [encoder, *(layer.attention for layer in encoder.layers)]
+    weights = [o.projection.weight for o in owners if hasattr(o.projection, "weight")]
+    assert by_rate(weights, encoder) == ({rate: weights} if weights else {})
+    assert len(weights) == matrices
 
 
 def test_groups_hold_every_parameter_once_and_train():

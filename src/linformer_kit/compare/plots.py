@@ -10,6 +10,8 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import StrMethodFormatter
 
+from .variants import MAKES_FULL
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -94,7 +96,7 @@ def _plot_key(
                 axis.plot(*points(moving, name), "o--", color=VANILLA, label="vanilla")
             for record in vanilla:
                 if key not in record["set"]:
-                    label = f"vanilla {_others(record, 'model.projection')}".rstrip()
+                    label = f"vanilla {_others(record, *MAKES_FULL)}".rstrip()
                     axis.axhline(_of(record, name), color=VANILLA, ls="--", label=label)
             axis.set_xlabel(key.rpartition(".")[2])
             axis.set_ylabel("seconds a step" if name == "step_seconds" else name.replace("_", " "))
@@ -106,9 +108,10 @@ def _plot_key(
         return _save(figure, home / f"over-{key.rpartition('.')[2]}.png")
 
 
-def _others(record: dict[str, Any], key: str) -> str:
-    """What a variant sets beside `key`."""
-    return ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in record["set"].items() if k != key)
+def _others(record: dict[str, Any], *keys: str) -> str:
+    """What a variant sets beside these keys."""
+    others = {key: value for key, value in record["set"].items() if key not in keys}
+    return ", ".join(f"{key.rpartition('.')[2]} {value}" for key, value in others.items())
 
 
 def _of(record: dict[str, Any], name: str) -> float:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from ..bench import quantities
 from ..train.run_folder import write_whole
 from .plots import plot_curves, plot_over
+from .variants import MAKES_FULL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
 CLOSE = 0.02  # as good as: within 2 %
 LESS_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
-MAKES_FULL = ("model.projection", "model.causal_attention")
 SHOWN = ("perplexity", "accuracy", "bits_per_byte", "macro_f1", "bleu", "chrf")
 
 

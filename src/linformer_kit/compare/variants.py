@@ -16,6 +16,7 @@ WITHOUT_EFFECT = {
     "model.projection=full": ("model.k", "model.sharing", "model.keep_scale"),
     "model.causal_attention=full": ("model.num_slots", "model.window"),
 }
+MAKES_FULL = tuple(override.partition("=")[0] for override in WITHOUT_EFFECT)
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,16 @@ from typing import TYPE_CHECKING, Any, cast
 from .projection import LinearProjection
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from torch import Tensor, nn
 
 
-def rate_of(model: nn.Module) -> dict[Tensor, float]:
-    """What the learning rate of each E in a model is to be multiplied by: min(1, M / n)."""
+def by_rate(parameters: Iterable[Tensor], model: nn.Module) -> dict[float, list[Tensor]]:
+    """Parameters of a model by what their learning rate is to be multiplied by.
+
+    min(1, M / n) for each E and F that is learned, and 1 for all others.
+    """
     rates: dict[Tensor, float] = {}
     for module in model.modules():
         projection = getattr(module, "projection", None)
@@ -25,7 +30,10 @@ def rate_of(model: nn.Module) -> dict[Tensor, float]:
             assert projection.max_length is not None
             dim = cast("int", module.dim)  # everything that owns a projection has one
             rates[projection.weight] = min(1.0, dim / projection.max_length)
-    return rates
+    groups: dict[float, list[Tensor]] = {}
+    for parameter in parameters:
+        groups.setdefault(rates.get(parameter, 1.0), []).append(parameter)
+    return groups
 
 
 def parameter_groups(model: nn.Module, *, lr: float) -> list[dict[str, Any]]:
@@ -33,8 +41,5 @@ def parameter_groups(model: nn.Module, *, lr: float) -> list[dict[str, Any]]:
 
     torch.optim.AdamW(parameter_groups(model, lr=1e-3))
     """
-    rates = rate_of(model)
-    groups: dict[float, list[nn.Parameter]] = {1.0: []}
-    for parameter in model.parameters():
-        groups.setdefault(rates.get(parameter, 1.0), []).append(parameter)
-    return [{"params": some, "lr": lr * rate} for rate, some in groups.items() if some]
+    groups = by_rate(model.parameters(), model)
+    return [{"params": some, "lr": lr * rate} for rate, some in groups.items()]

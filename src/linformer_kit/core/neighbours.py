@@ -1,8 +1,8 @@
 """What stands beside a row, added to it.
 
-Attention by absolute positions finds "the token before this one" only after thousands of steps, and
-a Linformer, whose rows are mixtures of all positions, finds it later still. A short convolution
-over the input shows every row its neighbours from the first step on, in O(n).
+Attention by absolute positions takes long to find "the token before this one", and the rows of a
+Linformer are mixtures of all positions. A short convolution over the input shows every row its
+neighbours from the first step on, in O(n).
 
 Legend: B batch, N positions, M model size, W width.
 """

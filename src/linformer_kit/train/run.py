@@ -25,7 +25,7 @@ from ..evaluate.metrics import Metrics
 from .build import build_model
 from .environment import describe
 from .progress import Logging, Report, StopPolitely
-from .run_folder import RunFolder, clean, step_of, write_whole
+from .run_folder import GO_ON, RunFolder, clean, step_of, write_whole
 from .trainer import RunTrainer, scores_of
 
 if TYPE_CHECKING:
@@ -101,10 +101,8 @@ def train(
         except OSError as error:  # what is logged can fill a disk too
             if error.errno not in CANNOT_WRITE:
                 raise
-            raise UserError(
-                f"cannot go on writing to {folder.path}: {error.strerror or error}. What was saved "
-                "before is intact; make room and give the same command again to go on from there."
-            ) from error
+            reason = error.strerror or error
+            raise UserError(f"cannot go on writing to {folder.path}: {reason}. {GO_ON}") from error
         finally:
             report.stop_bar()
     if stop.asked and trainer.state.global_step < config.train.steps:

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     from ..config.schema import RunConfig
 
 STAGING = ".saving"
+GO_ON = (
+    "What was saved before is intact; make room and give the same command again to go on from "
+    "there."
+)
 CHECKPOINT = "checkpoint-"
 # Where and how a run is computed, not what: these may change when it goes on.
 FREE = {

@@ -21,10 +21,10 @@ from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 
-from ..core.learning import rate_of
+from ..core.learning import by_rate
 from ..errors import UserError
 from ..evaluate.scores import row_scores
-from .run_folder import CHECKPOINT, STAGING, put_whole, step_of
+from .run_folder import CHECKPOINT, GO_ON, STAGING, put_whole, step_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -85,13 +85,12 @@ class RunTrainer(Trainer):
         if self.optimizer is not None:
             return self.optimizer
         optimizer = super().create_optimizer(model)
-        rates = rate_of(cast("nn.Module", self.model if model is None else model))
+        trained = cast("nn.Module", self.model if model is None else model)
         for group in list(optimizer.param_groups):
-            slow = [p for p in group["params"] if rates.get(p, 1.0) < 1.0]
-            group["params"] = [p for p in group["params"] if rates.get(p, 1.0) == 1.0]
-            for parameter in slow:
-                own = {"params": [parameter], "lr": group["lr"] * rates[parameter]}
-                optimizer.add_param_group({**group, **own})
+            rates = by_rate(group["params"], trained)
+            group["params"] = rates.pop(1.0, [])
+            for rate, some in rates.items():
+                optimizer.add_param_group({**group, "params": some, "lr": group["lr"] * rate})
         return optimizer
 
     def get_train_dataloader(self) -> DataLoader[Any]:
@@ -218,10 +217,7 @@ class saving:  # noqa: N801  (reads as a verb, like contextlib's)
             reason = f"writing failed, is the disk full? ({str(error).splitlines()[0]})"
         if reason is not None:
             shutil.rmtree(self.staging, ignore_errors=True)
-            raise UserError(
-                f"cannot save to {self.home}: {reason}. What was saved before is intact; make room "
-                "and give the same command again to go on from there."
-            ) from error
+            raise UserError(f"cannot save to {self.home}: {reason}. {GO_ON}") from error
 
 
 def scores_of(prediction: EvalPrediction) -> np.ndarray:
