@@ -16,6 +16,7 @@ from transformers import (
 
 from linformer_kit.config.load import load
 from linformer_kit.data.prepare import prepare
+from linformer_kit.evaluate.run import evaluate_run
 from linformer_kit.predict.run import Options, predict_texts
 from linformer_kit.train.dry_run import dry_run
 from linformer_kit.train.run import train
@@ -63,6 +64,16 @@ def test_a_task_trains_evaluates_loads_and_predicts(tmp_path, task):
     }  # fmt: skip
     assert not list(folder.path.rglob("*.bin"))  # nothing pickled but torch's own optimizer state
     assert json.loads((folder.path / "environment.json").read_text())["seed"] == 0
+
+
+def test_max_examples_bounds_validation_and_not_the_test_part(tmp_path):
+    config = load(tiny.write(tmp_path, steps=2, eval_every=2), ["evaluate.max_examples=2"])
+    folder = train(config)
+    assert folder is not None
+    prepared = prepare(config)
+    assert len(prepared.part("validation")) > 2
+    assert folder.evaluation()["rows"] == len(prepared.part("test")) > 2
+    assert evaluate_run(folder, part="validation")["rows"] == 2
 
 
 def test_accumulated_gradients_give_the_same_run(tmp_path):

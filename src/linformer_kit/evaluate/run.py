@@ -52,7 +52,7 @@ def evaluate_run(
         evaluation: dict[str, Any] = {"part": None, "model": which, "metrics": {}}
         write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
         return evaluation
-    rows = Rows(rows_file, config.evaluate.max_examples if part != "test" else None)
+    rows = Rows(rows_file, None if chosen == "test" else config.evaluate.max_examples)
     tokenizer = prepared.tokenizer()
     model = build.MODELS[config.task].from_pretrained(path)
     # A trainer of its own, since the weights are another model's than those that were trained, and
