@@ -1,4 +1,4 @@
-"""Prepare: read the corpus once, tokenize it and keep the rows under a fingerprint.
+"""Prepare: read the corpus, tokenize it and keep the rows under a fingerprint.
 
 The fingerprint covers the files (path, size, time), the data and tokenizer options, the task, the
 seed and what this code does. A folder appears under its name only when it is complete.
