@@ -169,6 +169,21 @@ def test_a_state_can_be_reordered_joined_saved_and_continued_twice(options, tmp_
         state.with_tensors({"position": state.position})
 
 
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_new_state_can_be_saved_and_reordered(batch, tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    decoder = decoder_of().double().eval()
+    x = rows_of(batch, 30)
+    state = decoder.init_state(batch)
+    save_file(state.tensors(), tmp_path / "state.safetensors")
+    fresh = decoder.init_state(batch).with_tensors(load_file(tmp_path / "state.safetensors"))
+    index = torch.tensor([batch - 1, 0, 0, 0])
+    expected = decoder(x)[index]
+    for each in (state.reorder(index), fresh.reorder(index)):
+        assert_close(decoder(x[index], state=each)[0], expected)
+
+
 @pytest.mark.parametrize("projection", ["mean", "full", "dynamic", "linear"])
 def test_joined_states_keep_the_padding_and_the_length_of_each_context(projection):
     decoder = decoder_of(cross_attention=True, context_projection=projection).double().eval()

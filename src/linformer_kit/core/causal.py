@@ -32,7 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .blocks import pays, rows_in_block
+from .blocks import on_cpu_eagerly, pays, rows_in_block
 from .heads import RotaryHeads
 from .shortening import at_least_float32
 from .weights import attention_weights
@@ -46,14 +46,15 @@ BOUND = 6.0  # exp(6) = 403: at the most a token outweighs 160,000 others
 class SlotState(NamedTuple):
     """What a layer remembers of the past. Its size does not depend on how long that is.
 
-    Position p stands in row p % 2W of the ring. `sums` is for the token to come: [:, 0] what its
-    slots are made of, [:, 1] the sums of the chunk before its own, which the window still shows,
-    [:, 2] those of its own chunk so far.
+    Position p stands in row p % 2W of the ring. The sums are for the token to come, at least
+    float32. They are apart because a step inside a chunk changes the last of them alone.
     """
 
     key: Tensor  # (B, G, 2W, D), rotated
     value: Tensor  # (B, G, 2W, D)
-    sums: Tensor  # (B, 3, K, F), at least float32
+    older: Tensor  # (B, K, F): what its slots are made of
+    before: Tensor  # (B, K, F): the chunk before its own, which the window still shows
+    own: Tensor  # (B, K, F): its own chunk so far
 
 
 class _Past(NamedTuple):
@@ -230,10 +231,18 @@ class CausalLinformerAttention(RotaryHeads):
     def init_state(self, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> SlotState:
         ring = (batch_size, self.num_kv_heads, 2 * self.window, self.head_dim)
         wide = torch.promote_types(dtype, torch.float32)
+
+        def nothing() -> Tensor:
+            """Of every sample, and in memory once: it is there before there are sums."""
+            zero = torch.zeros(1, self.k, self._summed, device=device, dtype=wide)
+            return zero.expand(batch_size, -1, -1)
+
         return SlotState(
             key=torch.zeros(ring, device=device, dtype=dtype),
             value=torch.zeros(ring, device=device, dtype=dtype),
-            sums=torch.zeros(batch_size, 3, self.k, self._summed, device=device, dtype=wide),
+            older=nothing(),
+            before=nothing(),
+            own=nothing(),
         )
 
     def step(self, x: Tensor, state: SlotState, position: Tensor) -> tuple[Tensor, SlotState]:
@@ -247,22 +256,26 @@ class CausalLinformerAttention(RotaryHeads):
         # What stands in a row is the last position that falls on it.
         stands = position[:, None] - (position[:, None] - row) % (2 * window)  # (B, 2W)
         first = (position // window - 1).clamp_min(0) * window
-        slot_key, slot_value = self._slots(state.sums[:, 0], dtype=x.dtype)  # (B, K, G, D)
-        filled = (position >= 2 * window)[:, None].expand(-1, self.k)
-        mixed = self.attend(
-            query,
-            torch.cat((slot_key, ring_key.transpose(1, 2)), dim=1),
-            torch.cat((slot_value, ring_value.transpose(1, 2)), dim=1),
-            mask=torch.cat((filled, stands >= first[:, None]), dim=1)[:, None, None],
-        )
-        weight = self._slot_weights(x)
-        added = self._chunk_sums(
-            weight[:, None], plain_key[:, None], value[:, None]
-        )  # (B, 1, K, F)
-        sums = torch.cat((state.sums[:, :2], state.sums[:, 2:] + added), dim=1)
-        chunk_ends = ((position + 1) % window == 0)[:, None, None, None]
-        sums = torch.where(chunk_ends, _next_chunk(sums), sums)
-        return self.out_proj(mixed.flatten(2)), SlotState(ring_key, ring_value, sums)
+        shown_key, shown_value = ring_key.transpose(1, 2), ring_value.transpose(1, 2)
+        visible = stands >= first[:, None]  # (B, 2W)
+        filled = position >= 2 * window
+        if _some(filled):
+            slot_key, slot_value = self._slots(state.older, dtype=x.dtype)  # (B, K, G, D)
+            shown_key = torch.cat((slot_key, shown_key), dim=1)
+            shown_value = torch.cat((slot_value, shown_value), dim=1)
+            visible = torch.cat((filled[:, None].expand(-1, self.k), visible), dim=1)
+        mixed = self.attend(query, shown_key, shown_value, mask=visible[:, None, None])
+        older, before = state.older, state.before
+        added = self._chunk_sums(self._slot_weights(x)[:, None], plain_key[:, None], value[:, None])
+        own = state.own + added[:, 0]
+        chunk_ends = (position + 1) % window == 0
+        if _some(chunk_ends):  # the chunk before leaves the window for the slots
+            here = chunk_ends[:, None, None]
+            older = torch.where(here, older + before, older)
+            before = torch.where(here, own, before)
+            own = own.masked_fill(here, 0.0)
+        after = SlotState(ring_key, ring_value, older, before, own)
+        return self.out_proj(mixed.flatten(2)), after
 
     def extend(
         self, x: Tensor, length: Tensor, state: SlotState, position: Tensor
@@ -307,9 +320,10 @@ class CausalLinformerAttention(RotaryHeads):
             plain_key.unflatten(1, (chunks, window)),
             value_of_new,
         )
-        added = torch.cat((state.sums[:, 2:] + added[:, :1], added[:, 1:]), dim=1)
+        added = torch.cat((state.own[:, None] + added[:, :1], added[:, 1:]), dim=1)
         # parts[:, i] joins the slots i chunks after the grid begins.
-        parts = torch.cat((state.sums[:, :2], added, torch.zeros_like(added[:, :1])), dim=1)
+        known = torch.stack((state.older, state.before), dim=1)
+        parts = torch.cat((known, added, torch.zeros_like(added[:, :1])), dim=1)
         prefix = parts.cumsum(1)
         slot_key, slot_value = self._slots(prefix[:, :chunks], dtype=x.dtype)
         number = position[:, None] // window + torch.arange(chunks, device=x.device)  # (B, C)
@@ -325,15 +339,7 @@ class CausalLinformerAttention(RotaryHeads):
         mixed = mixed.unflatten(0, (batch, chunks)).flatten(1, 2)  # (B, C*W, H, D)
         mixed = _take(mixed, offset[:, None] + torch.arange(count, device=x.device))
         end = position + length
-        begun = end // window - position // window  # (B): the chunk of the grid that comes next
-        sums = torch.stack(
-            [
-                _take(prefix, begun[:, None])[:, 0],
-                _take(parts, begun[:, None] + 1)[:, 0],
-                _take(parts, begun[:, None] + 2)[:, 0],
-            ],
-            dim=1,
-        )
+        begun = (end // window - position // window)[:, None]  # (B, 1): the grid's next chunk
         ring_row = torch.arange(2 * window, device=x.device)
         stands = end[:, None] - 1 - (end[:, None] - 1 - ring_row) % (2 * window)
         on_row = stands - position[:, None] // window * window  # of the grid; older: in the ring
@@ -342,7 +348,13 @@ class CausalLinformerAttention(RotaryHeads):
             latest = _take(rows.flatten(1, 2), on_row).transpose(1, 2)  # (B, G, 2W, D)
             return torch.where((on_row >= 0)[:, None, :, None], latest, ring)
 
-        after = SlotState(in_ring(key, state.key), in_ring(value, state.value), sums)
+        after = SlotState(
+            key=in_ring(key, state.key),
+            value=in_ring(value, state.value),
+            older=_take(prefix, begun)[:, 0],
+            before=_take(parts, begun + 1)[:, 0],
+            own=_take(parts, begun + 2)[:, 0],
+        )
         return self.out_proj(mixed.flatten(2)), after
 
     @property
@@ -409,6 +421,6 @@ def _take(rows: Tensor, index: Tensor, keep: Tensor | None = None) -> Tensor:
     return taken if keep is None else taken.masked_fill(~keep.view(*keep.shape, *ones), 0.0)
 
 
-def _next_chunk(sums: Tensor) -> Tensor:
-    """The sums when a chunk is complete: the chunk before it leaves the window for the slots."""
-    return torch.stack((sums[:, 0] + sums[:, 1], sums[:, 2], torch.zeros_like(sums[:, 2])), dim=1)
+def _some(samples: Tensor) -> bool:
+    """Whether any is marked in `samples` (B). Where to ask costs more than it saves, yes."""
+    return not on_cpu_eagerly(samples) or bool(samples.any())

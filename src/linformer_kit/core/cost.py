@@ -313,12 +313,17 @@ def causal_flops(shape: CausalShape) -> int:
 
 
 def causal_step_flops(shape: CausalShape) -> int:
-    """One token after `length` others: without them in it, unless the attention is full."""
+    """One token after `length` others: without them in it, unless the attention is full.
+
+    Slots are attended to once there is something in them, which is where `step` begins with it on
+    a CPU; elsewhere it always does.
+    """
     s = shape
     projections = 2 * s.batch * s.dim * (2 * s.inner + 2 * s.kv_inner)
     if s.k is None:
         return projections + 2 * 2 * s.batch * (s.length + 1) * s.inner
-    attention = 2 * 2 * s.batch * (s.k + 2 * s.window) * s.inner
+    slots = s.k if s.length >= 2 * s.window else 0
+    attention = 2 * 2 * s.batch * (slots + 2 * s.window) * s.inner
     return projections + attention + 2 * s.batch * s.k * (s.dim + s.summed - 1)
 
 

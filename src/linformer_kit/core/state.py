@@ -53,7 +53,13 @@ class DecoderState:
 
     def reorder(self, index: Tensor) -> DecoderState:
         """The samples at `index`: any order, any number of times (beam search)."""
-        return self.map(lambda tensor: tensor.index_select(0, index))
+
+        def reordered(tensor: Tensor) -> Tensor:
+            if tensor.stride(0) == 0:  # one and the same for all samples: nothing to copy
+                return tensor[:1].expand(index.shape[0], *tensor.shape[1:])
+            return tensor.index_select(0, index)
+
+        return self.map(reordered)
 
     def spoiled(self, which: Tensor) -> DecoderState:
         """NaN in all that the samples marked in `which` (B) remember."""
