@@ -43,6 +43,11 @@ def kill(process) -> None:
     process.join()
 
 
+def steps_saved(run) -> int:
+    checkpoint = run.last_checkpoint()
+    return 0 if checkpoint is None else step_of(checkpoint)
+
+
 def finish(path):
     process = tiny.start(path)
     process.join()
@@ -69,13 +74,18 @@ def test_killed_in_the_middle_of_saving_it_ends_with_the_same_bits(tmp_path, uni
 @pytest.mark.slow
 @pytest.mark.parametrize("task", ["mlm", "clm", "classify", "translate"])
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, task):
-    train(load(tiny.write(tmp_path / "whole", task, steps=30)))
-    path = tiny.write(tmp_path / "killed", task, steps=30)
+    train(load(tiny.write(tmp_path / "whole", task, steps=120)))
+    *_, end = RunFolder(tmp_path / "whole/run").metrics()
+    path = tiny.write(tmp_path / "killed", task, steps=120)
+    run = RunFolder(tmp_path / "killed/run")
     draw = random.Random(task)
-    for _ in range(5):
+    for _ in range(6):
+        before = steps_saved(run)
         process = tiny.start(path)
-        start = time.monotonic() + draw.uniform(0.5, 6.0)
-        wait_until(lambda start=start: time.monotonic() > start, process)
+        if draw.random() < 0.7:  # in training, else while it starts
+            assert wait_until(lambda before=before: steps_saved(run) > before, process)
+        moment = time.monotonic() + draw.uniform(0.0, end["seconds"] / 8)
+        assert wait_until(lambda moment=moment: time.monotonic() > moment, process)
         kill(process)
     finish(path)
     assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
