@@ -17,20 +17,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
+from .attend import attend, attend_folded, join_heads, split_heads, works_by_blocks
 from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import drop_rows, dropout
 from .heads import check_heads, is_plain, reset_linear
-from .memory import (
-    FoldedMemory,
-    Memory,
-    attend_folded,
-    each_head,
-    fold,
-    for_all_heads,
-    trains_by_blocks,
-    works_by_blocks,
-)
+from .memory import FoldedMemory, Memory, each_head, fold, for_all_heads
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
     WINDOW_KINDS,
@@ -179,8 +171,8 @@ class LinformerAttention(nn.Module):
             context, context_mask, projection, queries=x.shape[1], goes_on=itself
         )
         x = context if itself else x
-        if isinstance(memory, FoldedMemory) and works_by_blocks(x):
-            y = self.attend(x, memory)
+        if self._is_plain and works_by_blocks(x):
+            y = self.attend(x, memory)  # which goes by blocks itself
         else:
             y = in_row_blocks(
                 lambda samples, rows: self.attend(rows, memory.samples(samples)),
@@ -204,16 +196,30 @@ class LinformerAttention(nn.Module):
         context = self._without_padding("context", context, "mask", mask, self.context_dim)
         return self._summarise(context, mask, projection, queries=queries)[0]
 
+    def summarise_itself(
+        self, x: Tensor, *, mask: Tensor | None = None, projection: Projection | None = None
+    ) -> tuple[Memory | FoldedMemory, Tensor]:
+        """The memory of x (B, N, M), and x for its rows to `attend` to it, once.
+
+        They are the same rows as those of x, but what they add to the gradient of x is added where
+        it stands already.
+        """
+        x = self._without_padding("x", x, "mask", mask, self.dim)
+        return self._summarise(x, mask, projection, queries=x.shape[1], goes_on=True)
+
     def attend(self, x: Tensor, memory: Memory | FoldedMemory) -> Tensor:
         """x (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
         if isinstance(memory, FoldedMemory):
             bias = self.out_proj.bias
             if self.dropout and self.training and self.dropout_kind == "weights":
                 weights = dropout(memory.weights(x, self.num_heads), self.dropout, training=True)
-                return memory.mix(weights, bias)
-            return attend_folded(x, memory, bias, self.num_heads)
-        query = self._heads(self.q_proj(x), self.num_heads)  # (B, H, N, D)
+                y = memory.mix(weights)
+                return y if bias is None else y + bias
+            return attend_folded(x, memory.with_bias(bias, self.num_heads), self.num_heads)
         drop = self.dropout if self.training and self.dropout_kind == "weights" else 0.0
+        if self._is_plain and not drop:
+            return attend(x, memory, self.q_proj, self.out_proj, self.num_heads)
+        query = split_heads(self.q_proj(x), self.num_heads)
         mixed = F.scaled_dot_product_attention(
             query,
             memory.key,
@@ -222,7 +228,7 @@ class LinformerAttention(nn.Module):
             dropout_p=drop,
             enable_gqa=memory.key.shape[1] != self.num_heads,
         )  # (B, H, N, D)
-        return self.out_proj(mixed.transpose(1, 2).flatten(2))
+        return self.out_proj(join_heads(mixed))
 
     def weights(
         self,
@@ -236,7 +242,7 @@ class LinformerAttention(nn.Module):
         """The attention weights (B, H, N, R), which the forward pass never materialises."""
         x, context, context_mask = self._checked(x, mask, context, context_mask)
         (key, _, keep), _ = self._rows(context, context_mask, projection)
-        query = self._heads(self.q_proj(x), self.num_heads)
+        query = split_heads(self.q_proj(x), self.num_heads)
         scores = query @ for_all_heads(key, self.num_heads).transpose(-1, -2) * self.head_dim**-0.5
         if keep is not None:
             scores = scores.masked_fill(~keep[:, None, None], torch.finfo(scores.dtype).min)
@@ -268,6 +274,11 @@ class LinformerAttention(nn.Module):
     def width(self) -> int:
         """The widest row between input and output."""
         return max(self.dim, self.num_heads * self.head_dim)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether W_q and W_o are nothing but their weights and biases."""
+        return is_plain(self.q_proj) and is_plain(self.out_proj)
 
     def _checked(
         self,
@@ -313,7 +324,9 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Memory | FoldedMemory, Tensor]:
         """The memory, and the context to go on with if it is also what attends to the memory."""
         absorbed = self._attend_form(context, queries) == "absorbed"
-        goes_on = goes_on and absorbed and trains_by_blocks(context)
+        goes_on = (
+            goes_on and torch.is_grad_enabled() and self._is_plain and works_by_blocks(context)
+        )
         memory, context = self._rows(context, mask, projection, goes_on=goes_on)
         if self.dropout_kind == "rows":
             memory = memory._replace(value=drop_rows(memory.value, self.dropout, self.training))
@@ -331,8 +344,8 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Memory, Tensor]:
         """The shortened keys and values, (B, G, R, D) each, and the context to go on with."""
         if self.kind == "full":
-            key = self._heads(self.k_proj(context), self.num_kv_heads)
-            value = self._heads(self.v_proj(context), self.num_kv_heads)
+            key = split_heads(self.k_proj(context), self.num_kv_heads)
+            value = split_heads(self.v_proj(context), self.num_kv_heads)
             return Memory(key, value, mask), context
         if projection is None:
             projection = self.projection
@@ -374,7 +387,7 @@ class LinformerAttention(nn.Module):
         for side, linear in enumerate((self.k_proj, self.v_proj)):
             if not shortening.commutes:
                 rows.append(
-                    self._heads(linear(shortening.inputs(context)[:, 0, 0]), self.num_kv_heads)
+                    split_heads(linear(shortening.inputs(context)[:, 0, 0]), self.num_kv_heads)
                 )
                 continue
             values = linear(context)
@@ -388,7 +401,7 @@ class LinformerAttention(nn.Module):
     ) -> Tensor:
         """Shortened inputs (B, T, R, M) through W_k or W_v -> (B, G, R, D)."""
         if rows.shape[1] == 1:
-            result = self._heads(F.linear(rows[:, 0], linear.weight), self.num_kv_heads)
+            result = split_heads(F.linear(rows[:, 0], linear.weight), self.num_kv_heads)
         else:
             weight = linear.weight.unflatten(0, (self.num_kv_heads, -1))  # (G, D, M)
             result = each_head(rows, weight.transpose(1, 2))
@@ -410,8 +423,8 @@ class LinformerAttention(nn.Module):
         return choose_shorten(self._planned_shape(context, queries=context.shape[1]))
 
     def _attend_form(self, context: Tensor, queries: int) -> Attend:
-        if not (is_plain(self.q_proj) and is_plain(self.out_proj)):
-            return "fused"  # folding reads their weights
+        if not self._is_plain:
+            return "fused"  # folding reads the weights
         if self.plan is not None:
             return self.plan.attend
         if torch.compiler.is_compiling() and self.kind in WINDOW_KINDS:
@@ -425,10 +438,6 @@ class LinformerAttention(nn.Module):
             batch, length = 1, self.max_length or _LONG
             queries = length
         return self.shape(batch=batch, length=queries, context=length)
-
-    def _heads(self, x: Tensor, heads: int) -> Tensor:
-        """(B, N, heads*D) -> (B, heads, N, D), a view."""
-        return x.unflatten(2, (heads, -1)).transpose(1, 2)
 
     def extra_repr(self) -> str:
         return (

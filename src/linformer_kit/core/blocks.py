@@ -73,6 +73,14 @@ def in_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Te
     )
 
 
+def linear_into(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
+    """x W^T + b for rows x (R, C), put into out."""
+    if bias is None:
+        torch.mm(x, weight.t(), out=out)
+    else:
+        torch.addmm(bias, x, weight.t(), out=out)
+
+
 def _put_together(fn: Callable[[Any], Tensor], parts: Sequence[Any], x: Tensor) -> Tensor:
     """fn of each part, which indexes x (B, N, C), put where the part stands: (B, N, ...)."""
     result: Tensor | None = None

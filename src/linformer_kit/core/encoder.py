@@ -61,9 +61,8 @@ class EncoderLayer(nn.Module):
         )
 
     def _forward(self, x: Tensor, mask: Tensor | None, projection: Projection | None) -> Tensor:
-        source = self.attention_input(x)
-        memory = self.attention.summarise(
-            source, mask=mask, projection=projection, queries=x.shape[1]
+        memory, source = self.attention.summarise_itself(
+            self.attention_input(x), mask=mask, projection=projection
         )
 
         def rest(samples: slice, rows: Tensor, source_rows: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from . import checks
-from .blocks import rows_in_block
+from .blocks import linear_into, rows_in_block
 from .dropout import drop_, dropout, keep_mask
 from .heads import is_plain, reset_linear
 
@@ -105,9 +105,9 @@ class FeedForward(nn.Module):
         buffer = rows.new_empty(min(rows.shape[0], blocks[0].stop), self.w_1.out_features)
         for block in blocks:
             hidden = buffer[: rows[block].shape[0]]
-            _linear(rows[block], self.w_1.weight, self.w_1.bias, out=hidden)
+            linear_into(rows[block], self.w_1.weight, self.w_1.bias, out=hidden)
             active = IN_PLACE_ACTIVATIONS[self.activation](hidden)
-            _linear(active, self.w_2.weight, self.w_2.bias, out=y[block])
+            linear_into(active, self.w_2.weight, self.w_2.bias, out=y[block])
         return y.view(x.shape)
 
     def _in_blocks(self, x: Tensor) -> bool:
@@ -142,12 +142,12 @@ class _BlockedFeedForward(torch.autograd.Function):
         hidden = x.new_empty(rows, w_1.shape[0])
         keep = x.new_empty(rows if drop else 0, w_2.shape[1], dtype=torch.bool)
         for block in _blocks(rows, w_1.shape[0]):
-            _linear(x[block], w_1, b_1, out=hidden[block])
+            linear_into(x[block], w_1, b_1, out=hidden[block])
             active = ACTIVATIONS[activation](hidden[block])
             if drop:
                 keep[block] = keep_mask(tuple(active.shape), drop)
                 drop_(active, keep[block], drop)
-            _linear(active, w_2, b_2, out=y[block])
+            linear_into(active, w_2, b_2, out=y[block])
         return y, hidden, keep
 
     @staticmethod
@@ -198,10 +198,3 @@ class _BlockedFeedForward(torch.autograd.Function):
 def _blocks(rows: int, width: int, times: int = 1) -> list[slice]:
     size = 2 * times * rows_in_block(width)
     return [slice(i, i + size) for i in range(0, rows, size)]
-
-
-def _linear(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
-    if bias is None:
-        torch.mm(x, weight.t(), out=out)
-    else:
-        torch.addmm(bias, x, weight.t(), out=out)

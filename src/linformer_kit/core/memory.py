@@ -12,12 +12,10 @@ Legend: B batch, N queries, R shortened rows, H heads, G key/value heads, D head
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-
-from .blocks import on_cpu_eagerly, row_blocks
 
 if TYPE_CHECKING:
     from torch import nn
@@ -56,11 +54,16 @@ class FoldedMemory(NamedTuple):
         """The attention weights of x (B, N, M): (B, N, H, R)."""
         return self.scores(x).unflatten(2, (heads, -1)).softmax(-1)
 
-    def mix(self, weights: Tensor, bias: Tensor | None, *, out: Tensor | None = None) -> Tensor:
-        """weights (B, N, H, R) -> the output (B, N, M), `bias` (M) added."""
+    def mix(self, weights: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """weights (B, N, H, R) -> the output (B, N, M)."""
+        return torch.matmul(weights.flatten(2), self.output, out=out)
+
+    def with_bias(self, bias: Tensor | None, heads: int) -> FoldedMemory:
+        """`bias` (M) added to every output: to the rows of one head, whose weights sum to one."""
         if bias is None:
-            return torch.matmul(weights.flatten(2), self.output, out=out)
-        return torch.baddbmm(bias, weights.flatten(2), self.output, out=out)
+            return self
+        first, others = self.output.tensor_split([self.output.shape[1] // heads], dim=1)
+        return self._replace(output=torch.cat([first + bias, others], dim=1))
 
 
 def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: int) -> FoldedMemory:
@@ -83,125 +86,6 @@ def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: i
         hidden = hidden.masked_fill(~rows, torch.finfo(score.dtype).min / 2)[:, None]
         offset = hidden if offset is None else offset + hidden
     return FoldedMemory(score, offset, output)
-
-
-def trains_by_blocks(x: Tensor) -> bool:
-    """Whether `attend_folded` has a backward pass of its own here."""
-    return torch.is_grad_enabled() and works_by_blocks(x)
-
-
-def works_by_blocks(x: Tensor) -> bool:
-    """Whether `attend_folded` goes by blocks of rows: where results may be put in place."""
-    return (
-        on_cpu_eagerly(x)
-        and x.numel() > 0
-        and not torch.is_autocast_enabled("cpu")
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
-    )
-
-
-def attend_folded(x: Tensor, memory: FoldedMemory, bias: Tensor | None, heads: int) -> Tensor:
-    """x (B, N, M) -> (B, N, M). On a CPU by blocks of rows, forwards and backwards."""
-    if not works_by_blocks(x):
-        return memory.mix(memory.weights(x, heads), bias)
-    if not torch.is_grad_enabled():
-        return _by_blocks(x, memory, bias, heads)
-    y, _ = _FoldedAttention.apply(x, memory.score, memory.offset, memory.output, bias, heads)
-    return y
-
-
-def _by_blocks(
-    x: Tensor,
-    memory: FoldedMemory,
-    bias: Tensor | None,
-    heads: int,
-    *,
-    into: Tensor | None = None,
-) -> Tensor:
-    """y (B, N, M), each block written where it stands; the weights go `into` (B, N, H*R)."""
-    y = x.new_empty(*x.shape[:2], memory.output.shape[2])
-    blocks = row_blocks(x, width=max(x.shape[2], memory.score.shape[1]))
-    if into is None:
-        samples, rows = blocks[0]  # the largest
-        scratch = x.new_empty(*x[samples, rows].shape[:2], memory.score.shape[1])
-    for samples, rows in blocks:
-        some, some_rows = memory.samples(samples), x[samples, rows]
-        if into is None:
-            weights = scratch[: some_rows.shape[0], : some_rows.shape[1]]
-        else:
-            weights = into[samples, rows]
-        by_head = some.scores(some_rows, out=weights).unflatten(2, (heads, -1))
-        some.mix(torch.softmax(by_head, -1, out=by_head), bias, out=y[samples, rows])
-    return y
-
-
-class _FoldedAttention(torch.autograd.Function):
-    """y = softmax(x A + c) B + b. Also returns the weights, which backward needs.
-
-    Only the weights are kept, and of the backward pass nothing that is as long as the input but
-    the gradient of the input.
-    """
-
-    @staticmethod
-    def forward(
-        x: Tensor,
-        score: Tensor,
-        offset: Tensor | None,
-        output: Tensor,
-        bias: Tensor | None,
-        heads: int,
-    ) -> tuple[Tensor, Tensor]:
-        weights = x.new_empty(*x.shape[:2], score.shape[1])
-        memory = FoldedMemory(score, offset, output)
-        y = _by_blocks(x, memory, bias, heads, into=weights)
-        return y, weights
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, score, offset, folded, bias, ctx.heads = inputs
-        _, weights = output
-        ctx.mark_non_differentiable(weights)
-        ctx.save_for_backward(x, score, offset, folded, bias, weights)
-        ctx.set_materialize_grads(False)  # or `weights` would get zeros for its gradient
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_y = grads[0]
-        if grad_y is None:
-            return (None,) * 6
-        x, score, offset, output, bias, weights = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of the gradient is wanted
-            memory = FoldedMemory(score, offset, output)
-            y = memory.mix(memory.weights(x, ctx.heads), bias)
-            return _gradients(y, (x, score, offset, output, bias), grad_y, ctx.needs_input_grad)
-        grad_x = torch.empty_like(x)
-        grad_score = torch.zeros_like(score)
-        grad_output = torch.zeros_like(output)
-        grad_offset = None if offset is None else torch.zeros_like(offset)
-        for samples, rows in row_blocks(x, width=max(x.shape[2], score.shape[1])):
-            upstream, weight = (
-                grad_y[samples, rows],
-                weights[samples, rows],
-            )  # (B, N, M), (B, N, HR)
-            by_head = weight.unflatten(2, (ctx.heads, -1))
-            grad_weight = torch.bmm(upstream, output[samples].mT).view_as(by_head)
-            grad_scores = torch._softmax_backward_data(grad_weight, by_head, -1, x.dtype).flatten(2)
-            torch.bmm(grad_scores, score[samples], out=grad_x[samples, rows])
-            grad_score[samples].baddbmm_(grad_scores.mT, x[samples, rows])
-            grad_output[samples].baddbmm_(weight.mT, upstream)
-            if grad_offset is not None:
-                grad_offset[samples] += grad_scores.sum(1, keepdim=True)
-        grad_bias = None if bias is None else grad_y.sum((0, 1))
-        return grad_x, grad_score, grad_offset, grad_output, grad_bias, None
-
-
-def _gradients(
-    y: Tensor, inputs: tuple[Tensor | None, ...], grad_y: Tensor, needed: tuple[bool, ...]
-) -> tuple[Tensor | None, ...]:
-    """Those gradients that are needed, and None for what has no gradient, such as `heads`."""
-    wanted = [each for each, need in zip(inputs, needed, strict=False) if need and each is not None]
-    found = iter(torch.autograd.grad(y, wanted, grad_y, create_graph=True))
-    return tuple(next(found) if need else None for need in needed)
 
 
 def for_all_heads(x: Tensor, num_heads: int) -> Tensor:

@@ -1,0 +1,312 @@
+"""Queries meet a memory: W_q, the attention and W_o in one go, by blocks of rows on a CPU.
+
+What lies between the input and the output exists for a block of rows at a time, in the cache, in
+memory that is used again and again. (Memory that is new to a process has to be cleared by the
+system first: for a long input that takes as long as a fifth of the multiplications.) In training
+the queries and what they found are kept, or the weights of a folded memory; in the backward pass
+nothing is as long as the input but its gradient.
+
+Legend: B batch, N queries, R shortened rows, H heads, D head size, M model size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .blocks import linear_into, on_cpu_eagerly, row_blocks
+from .memory import FoldedMemory, Memory, for_all_heads
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+def works_by_blocks(x: Tensor) -> bool:
+    """Whether rows may go by blocks: where results may be put in place."""
+    return (
+        on_cpu_eagerly(x)
+        and x.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    )
+
+
+def attend(x: Tensor, memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, heads: int) -> Tensor:
+    """x (B, N, M) -> (B, N, M) through W_q, the memory and W_o, which are plain linear layers."""
+    weights = q_proj.weight, q_proj.bias, out_proj.weight, out_proj.bias
+    if not torch.is_grad_enabled() and works_by_blocks(x) and x.dtype == q_proj.weight.dtype:
+        return _inferred(x, memory, *weights, heads)
+    if _has_own_backward(x, memory, q_proj.weight):
+        key, value = for_all_heads(memory.key, heads), for_all_heads(memory.value, heads)
+        y: Tensor = _Attention.apply(x, key, value, *weights, heads)[0]
+        return y
+    query = split_heads(q_proj(x), heads)  # (B, H, N, D)
+    return out_proj(join_heads(_look(query, memory)))
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """(B, N, heads*D) -> (B, heads, N, D), a view."""
+    return x.unflatten(2, (heads, -1)).transpose(1, 2)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """(B, H, N, D) -> (B, N, H*D), a view where the fused kernel has made x."""
+    return x.transpose(1, 2).flatten(2)
+
+
+def _look(query: Tensor, memory: Memory) -> Tensor:
+    """softmax(Q K^T / sqrt(D)) V on the fused kernel: (B, H, N, D)"""
+    return F.scaled_dot_product_attention(
+        query,
+        memory.key,
+        memory.value,
+        attn_mask=None if memory.keep is None else memory.keep[:, None, None],
+        enable_gqa=memory.key.shape[1] != query.shape[1],
+    )
+
+
+def _has_own_backward(x: Tensor, memory: Memory, w_q: Tensor) -> bool:
+    """Where `_Attention` is of use: with more rows than a block, and nothing hidden."""
+    return (
+        torch.is_grad_enabled()
+        and memory.keep is None
+        and works_by_blocks(x)
+        and x.dtype == w_q.dtype
+        and x.dtype in (torch.float32, torch.float64)
+        and len(row_blocks(x, width=max(w_q.shape))) > 1
+    )
+
+
+def _inferred(
+    x: Tensor,
+    memory: Memory,
+    w_q: Tensor,
+    b_q: Tensor | None,
+    w_o: Tensor,
+    b_o: Tensor | None,
+    heads: int,
+) -> Tensor:
+    y = x.new_empty(*x.shape[:2], w_o.shape[0])
+    blocks = row_blocks(x, width=max(w_q.shape))
+    buffer = x.new_empty(_flat(x[blocks[0]]).shape[0], w_q.shape[0])  # the first is the largest
+    for block in blocks:
+        some = x[block]
+        query = buffer[: some.shape[0] * some.shape[1]]
+        linear_into(_flat(some), w_q, b_q, out=query)
+        found = _look(
+            split_heads(query.unflatten(0, some.shape[:2]), heads), memory.samples(block[0])
+        )
+        linear_into(_flat(join_heads(found)), w_o, b_o, out=_flat(y[block]))
+    return y
+
+
+class _Attention(torch.autograd.Function):
+    """y = softmax(Q K^T / sqrt(D)) V W_o + b_o, Q = x W_q + b_q.
+
+    Returns y, the queries, and for each block what they found and the logarithm of the softmax's
+    denominator, which the kernel's backward pass needs.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        key: Tensor,
+        value: Tensor,
+        w_q: Tensor,
+        b_q: Tensor | None,
+        w_o: Tensor,
+        b_o: Tensor | None,
+        heads: int,
+    ) -> tuple[Tensor, ...]:
+        y = x.new_empty(*x.shape[:2], w_o.shape[0])
+        queries = x.new_empty(*x.shape[:2], w_q.shape[0])
+        found: list[Tensor] = []
+        sums: list[Tensor] = []
+        for block in row_blocks(x, width=max(w_q.shape)):
+            linear_into(_flat(x[block]), w_q, b_q, out=_flat(queries[block]))
+            mixed, logsumexp = _FORWARD(
+                split_heads(queries[block], heads), key[block[0]], value[block[0]]
+            )
+            linear_into(_flat(join_heads(mixed)), w_o, b_o, out=_flat(y[block]))
+            found.append(mixed)
+            sums.append(logsumexp)
+        return y, queries, *found, *sums
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        *tensors, ctx.heads = inputs
+        _, *kept = output
+        ctx.mark_non_differentiable(*kept)
+        ctx.save_for_backward(*tensors, *kept)
+        ctx.set_materialize_grads(False)  # or what is kept would get zeros for its gradient
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_y = grads[0]
+        if grad_y is None:
+            return (None,) * 8
+        inputs, (queries, *kept) = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        if torch.is_grad_enabled():  # a gradient of the gradient is wanted
+            y = _written_out(*inputs, heads=ctx.heads)
+            return _gradients(y, inputs, grad_y, ctx.needs_input_grad)
+        x, key, value, w_q, b_q, w_o, _ = inputs
+        found, sums = kept[: len(kept) // 2], kept[len(kept) // 2 :]
+        need_x, _, _, need_w_q, need_b_q, need_w_o, need_b_o, _ = ctx.needs_input_grad
+        grad_x = x.new_empty(x.shape) if need_x else None
+        grad_key, grad_value = torch.zeros_like(key), torch.zeros_like(value)
+        grad_w_q = torch.zeros_like(w_q) if need_w_q else None
+        grad_b_q = torch.zeros_like(b_q) if need_b_q else None
+        grad_w_o = torch.zeros_like(w_o) if need_w_o else None
+        for block, mixed, logsumexp in zip(
+            row_blocks(x, width=max(w_q.shape)), found, sums, strict=True
+        ):
+            samples, upstream = block[0], _flat(grad_y[block]).contiguous()
+            if grad_w_o is not None:
+                grad_w_o.addmm_(upstream.t(), _flat(join_heads(mixed)))
+            grad_mixed = torch.mm(upstream, w_o).unflatten(0, queries[block].shape[:2])
+            grad_query, more_key, more_value = _BACKWARD(
+                split_heads(grad_mixed, ctx.heads),
+                split_heads(queries[block], ctx.heads),
+                key[samples],
+                value[samples],
+                mixed,
+                logsumexp,
+                0.0,
+                False,
+            )
+            grad_key[samples] += more_key
+            grad_value[samples] += more_value
+            rows = _flat(join_heads(grad_query))
+            if grad_w_q is not None:
+                grad_w_q.addmm_(rows.t(), _flat(x[block]))
+            if grad_b_q is not None:
+                grad_b_q += rows.sum(0)
+            if grad_x is not None:
+                torch.mm(rows, w_q, out=_flat(grad_x[block]))
+        grad_b_o = grad_y.sum((0, 1)) if need_b_o else None
+        return grad_x, grad_key, grad_value, grad_w_q, grad_b_q, grad_w_o, grad_b_o, None
+
+
+# What scaled_dot_product_attention calls on a CPU; called directly, because it hides the sums.
+_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+
+
+def _written_out(
+    x: Tensor,
+    key: Tensor,
+    value: Tensor,
+    w_q: Tensor,
+    b_q: Tensor | None,
+    w_o: Tensor,
+    b_o: Tensor | None,
+    *,
+    heads: int,
+) -> Tensor:
+    """The same of operations that can be differentiated twice, which the fused kernel cannot."""
+    query = split_heads(F.linear(x, w_q, b_q), heads)
+    weights = (query @ key.mT * key.shape[-1] ** -0.5).softmax(-1)
+    return F.linear(join_heads(weights @ value), w_o, b_o)
+
+
+def _flat(x: Tensor) -> Tensor:
+    """(B, N, C) -> (B*N, C), a view of a block of a whole tensor."""
+    return x.flatten(0, 1)
+
+
+def attend_folded(x: Tensor, memory: FoldedMemory, heads: int) -> Tensor:
+    """x (B, N, M) -> (B, N, M). On a CPU by blocks of rows, forwards and backwards."""
+    if not works_by_blocks(x):
+        return memory.mix(memory.weights(x, heads))
+    if not torch.is_grad_enabled():
+        return _by_blocks(x, memory, heads)
+    y, _ = _FoldedAttention.apply(x, memory.score, memory.offset, memory.output, heads)
+    return y
+
+
+def _by_blocks(
+    x: Tensor, memory: FoldedMemory, heads: int, *, into: Tensor | None = None
+) -> Tensor:
+    """y (B, N, M), each block written where it stands; the weights go `into` (B, N, H*R)."""
+    y = x.new_empty(*x.shape[:2], memory.output.shape[2])
+    blocks = row_blocks(x, width=max(x.shape[2], memory.score.shape[1]))
+    if into is None:
+        samples, rows = blocks[0]  # the largest
+        scratch = x.new_empty(*x[samples, rows].shape[:2], memory.score.shape[1])
+    for samples, rows in blocks:
+        some, some_rows = memory.samples(samples), x[samples, rows]
+        if into is None:
+            weights = scratch[: some_rows.shape[0], : some_rows.shape[1]]
+        else:
+            weights = into[samples, rows]
+        by_head = some.scores(some_rows, out=weights).unflatten(2, (heads, -1))
+        some.mix(torch.softmax(by_head, -1, out=by_head), out=y[samples, rows])
+    return y
+
+
+class _FoldedAttention(torch.autograd.Function):
+    """y = softmax(x A + c) B. Also returns the weights, which backward needs.
+
+    Only the weights are kept, and of the backward pass nothing that is as long as the input but
+    the gradient of the input.
+    """
+
+    @staticmethod
+    def forward(
+        x: Tensor,
+        score: Tensor,
+        offset: Tensor | None,
+        output: Tensor,
+        heads: int,
+    ) -> tuple[Tensor, Tensor]:
+        weights = x.new_empty(*x.shape[:2], score.shape[1])
+        memory = FoldedMemory(score, offset, output)
+        y = _by_blocks(x, memory, heads, into=weights)
+        return y, weights
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        x, score, offset, folded, ctx.heads = inputs
+        _, weights = output
+        ctx.mark_non_differentiable(weights)
+        ctx.save_for_backward(x, score, offset, folded, weights)
+        ctx.set_materialize_grads(False)  # or `weights` would get zeros for its gradient
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        grad_y = grads[0]
+        if grad_y is None:
+            return (None,) * 5
+        x, score, offset, output, weights = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a gradient of the gradient is wanted
+            memory = FoldedMemory(score, offset, output)
+            y = memory.mix(memory.weights(x, ctx.heads))
+            return _gradients(y, (x, score, offset, output), grad_y, ctx.needs_input_grad)
+        grad_x = torch.empty_like(x)
+        grad_score = torch.zeros_like(score)
+        grad_output = torch.zeros_like(output)
+        grad_offset = None if offset is None else torch.zeros_like(offset)
+        for samples, rows in row_blocks(x, width=max(x.shape[2], score.shape[1])):
+            upstream = grad_y[samples, rows].contiguous()  # (B, N, M)
+            weight = weights[samples, rows]  # (B, N, H*R)
+            by_head = weight.unflatten(2, (ctx.heads, -1))
+            grad_weight = torch.bmm(upstream, output[samples].mT).view_as(by_head)
+            grad_scores = torch._softmax_backward_data(grad_weight, by_head, -1, x.dtype).flatten(2)
+            torch.bmm(grad_scores, score[samples], out=grad_x[samples, rows])
+            grad_score[samples].baddbmm_(grad_scores.mT, x[samples, rows])
+            grad_output[samples].baddbmm_(weight.mT, upstream)
+            if grad_offset is not None:
+                grad_offset[samples] += grad_scores.sum(1, keepdim=True)
+        return grad_x, grad_score, grad_offset, grad_output, None
+
+
+def _gradients(
+    y: Tensor, inputs: tuple[Tensor | None, ...], grad_y: Tensor, needed: tuple[bool, ...]
+) -> tuple[Tensor | None, ...]:
+    """Those gradients that are needed, and None for what has no gradient, such as `heads`."""
+    wanted = [each for each, need in zip(inputs, needed, strict=False) if need and each is not None]
+    found = iter(torch.autograd.grad(y, wanted, grad_y, create_graph=True))
+    return tuple(next(found) if need else None for need in needed)
