@@ -2,6 +2,7 @@
 
 from importlib.metadata import PackageNotFoundError, version
 
+from .core.allocator import keep_memory
 from .core.attention import LinformerAttention
 from .core.decoder import LinformerDecoder
 from .core.encoder import LinformerEncoder
@@ -23,6 +24,7 @@ __all__ = [
     "Plan",
     "__version__",
     "join_states",
+    "keep_memory",
     "parameter_groups",
     "resize_max_length",
 ]

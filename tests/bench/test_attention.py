@@ -56,6 +56,7 @@ def test_a_record_holds_every_round_the_sizes_and_the_machine(records):
             1,
         )
         assert record["machine"]["threads"] == 1
+        assert record["keep_memory"] is False
 
 
 def test_the_share_is_of_the_gemm_of_the_same_rounds(records):
@@ -133,3 +134,11 @@ def test_a_missing_peer_is_left_out_and_named(monkeypatch):
 def test_settings_that_mean_nothing_are_refused(wrong, message):
     with pytest.raises(ValueError, match=message):
         small(**wrong)
+
+
+def test_records_and_table_say_that_memory_was_kept(monkeypatch):
+    monkeypatch.setattr("linformer_kit.bench.attention.keep_memory", lambda: True)
+    options = {"points": POINTS[:1], "layers": ("attention",), "modes": ("inference",)}
+    records = list(measure(small(keep_memory=True, **options)))
+    assert all(record["keep_memory"] for record in records)
+    assert "memory kept" in text_of(time_table(records))

@@ -11,6 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, get_args
 
 from ..core import checks
+from ..core.allocator import keep_memory
 from .contestants import CONTESTANTS, OURS, LayerKind, Point, build, why_missing
 from .gemm import SIZE, gemm, gemm_flops, step_flops
 from .machine import describe
@@ -41,6 +42,7 @@ class AttentionBench:
     rounds: for what takes up to a second; slower contestants have fewer, at least 3.
     limit: a contestant of which one run takes more seconds is left out, and said to be.
     gemm_size: rows and columns of the matrices of the yardstick.
+    keep_memory: see `core/allocator.py`; for everybody who takes part, in this process.
     """
 
     points: tuple[Point, ...]
@@ -54,6 +56,7 @@ class AttentionBench:
     limit: float = 60.0
     gemm_size: int = SIZE
     memory: bool = False
+    keep_memory: bool = False
 
     def __post_init__(self) -> None:
         checks.positive("rounds", self.rounds)
@@ -87,6 +90,7 @@ class AttentionBench:
 def measure(bench: AttentionBench, *, say: Say = say_nothing) -> Iterator[Record]:
     """The records, one after the other as they are measured."""
     machine = describe(seed=bench.seed, threads=bench.threads)
+    kept = bench.keep_memory and keep_memory()
     items = list(product(bench.points, bench.layers, bench.modes))
     for number, (point, layer, mode) in enumerate(items, start=1):
         head = f"{number} of {len(items)}: {layer}, {mode}, n {point.length}, k {point.k}"
@@ -99,6 +103,7 @@ def measure(bench: AttentionBench, *, say: Say = say_nothing) -> Iterator[Record
             "mode": mode,
             **asdict(point),
             "dropout": rate_in(mode, bench.dropout),
+            "keep_memory": kept,
             "machine": machine,
         }
         for record in _times(bench, point, layer, mode, say_where):

@@ -93,6 +93,9 @@ def attention(
     memory: Annotated[
         bool, typer.Option("--memory", help="Also measure the peak memory of a training step.")
     ] = False,
+    keep_memory: Annotated[
+        bool, typer.Option("--keep-memory", help="Let the process keep what is freed, for all.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Small sizes: seconds, not minutes.")] = (
         False
     ),
@@ -126,6 +129,7 @@ def attention(
             limit=limit,
             gemm_size=sizes.gemm_size,
             memory=memory,
+            keep_memory=keep_memory,
         )
         file = RecordFile(out)
     console = Console()

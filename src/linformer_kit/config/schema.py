@@ -104,6 +104,7 @@ class TrainSection(Section):
     gradient_checkpointing: bool = False
     fsdp: bool = False
     threads: Whole = 0
+    keep_memory: bool = True
     workers: Whole = 0
     log_every: Positive = 20
     eval_every: Positive = 200

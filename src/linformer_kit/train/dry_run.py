@@ -15,7 +15,7 @@ from ..config import yaml_text
 from ..data.prepare import prepare
 from ..data.rows import Rows
 from .build import build_model
-from .run import check_machine, collator, training_order, world
+from .run import check_machine, collator, set_machine, training_order, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +31,8 @@ def dry_run(
     """The resolved configuration, then parameters, FLOPs, memory and time. Nothing is kept."""
     _, processes = world()
     check_machine(config, processes)
-    if config.train.threads:
-        torch.set_num_threads(config.train.threads)
     prepared = prepare(config, tell=tell)
+    set_machine(config)
     tokenizer = prepared.tokenizer()
     model = build_model(config, prepared, tokenizer)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")

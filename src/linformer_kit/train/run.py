@@ -15,6 +15,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations.integration_utils import TensorBoardCallback
 
+from ..core.allocator import keep_memory
 from ..data.collate import Collate
 from ..data.masking import Masking
 from ..data.order import TrainingOrder
@@ -67,9 +68,8 @@ def train(
     if folder.finished and not overwrite:
         report.line(f"{folder.path} is finished. --overwrite trains it again.")
         return folder
-    if config.train.threads:
-        torch.set_num_threads(config.train.threads)
     prepared = prepare(config, tell=tell)
+    set_machine(config)
     tokenizer = prepared.tokenizer()
     model = build_model(config, prepared, tokenizer)
     if rank == 0:  # nothing is written before everything is known to be right
@@ -131,6 +131,14 @@ def check_machine(config: RunConfig, processes: int) -> None:
         raise UserError(
             "train.fsdp needs more than one process: start it with torchrun --nproc_per_node 2."
         )
+
+
+def set_machine(config: RunConfig) -> None:
+    """Compute as the configuration says: with how many threads, and with memory that is kept."""
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+    if config.train.keep_memory:
+        keep_memory()
 
 
 def collator(config: RunConfig, tokenizer: PreTrainedTokenizerFast | None) -> Collate:

@@ -35,7 +35,8 @@ GO_ON = (
 CHECKPOINT = "checkpoint-"
 # Where and how a run is computed, not what: these may change when it goes on.
 FREE = {
-    ("run",), ("data", "cache"), ("train", "keep"), ("train", "threads"), ("train", "workers"),
+    ("run",), ("data", "cache"), ("train", "keep"), ("train", "keep_memory"), ("train", "threads"),
+    ("train", "workers"),
 }  # fmt: skip
 
 
