@@ -8,33 +8,42 @@ import sys
 
 import pytest
 
-CHILD = """
-import resource, torch
-from linformer_kit import keep_memory
-kept = keep_memory() if {keep} else False
-for _ in range(4):
-    torch.ones(2**24)  # 64 MB, more than the C library keeps of its own accord
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-torch.ones(2**24)
-print(kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
-"""
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glibc")
 
 
-def child(*, keep: bool) -> tuple[str, int]:
-    """What keep_memory() said, and how many pages were new to the process the last time."""
-    done = subprocess.run(
-        [sys.executable, "-c", CHILD.format(keep=keep)], capture_output=True, text=True, check=True
+def new_pages(first: str, work: str, *, after: int) -> int:
+    """How many pages are new to a process that does `first`, when it has done `work` before.
+
+    `after` so many times it does it four times more.
+    """
+    lines = [
+        "import resource, torch",
+        first,
+        f"for time in range({after + 4}):",
+        f"    if time == {after}:",
+        "        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt",
+        f"    {work}",
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)",
+    ]
+    child = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
     )
-    said, pages = done.stdout.split()
-    return said, int(pages)
+    return int(child.stdout)
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc can be told to")
+@glibc
 def test_freed_memory_is_used_again():
-    said, pages = child(keep=True)
-    assert said == "True"
-    assert pages < 100
-    assert child(keep=False)[1] > 10 * max(pages, 1)
+    work = "torch.ones(2**24)"  # 64 MB, more than glibc keeps of its own accord
+    keep = "from linformer_kit import keep_memory; assert keep_memory()"
+    assert new_pages("", work, after=4) > 10_000
+    assert new_pages(keep, work, after=4) < 100
+
+
+@glibc
+def test_blocks_use_the_memory_of_the_blocks_before():
+    work = "[torch.ones(2**20) for _ in range(4)]"  # 4 MB each
+    assert new_pages("", work, after=1) > 1000
+    assert new_pages("import linformer_kit", work, after=1) < 100
 
 
 def test_another_c_library_is_left_as_it_is(monkeypatch):

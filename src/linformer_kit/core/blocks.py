@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .allocator import keep_blocks
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+keep_blocks()
 
 VALUES = 2**20  # of the widest row, in one block: 4 MB of float32, a part of the last-level cache
 
