@@ -150,14 +150,14 @@ def test_going_on_with_the_input_gives_the_same_gradients(scaled):
     def of_both(x, matrix):
         shortening = MatrixShortening(matrix, sides=2, heads=1, scale=scale, mask=None)
         same, rows = shortening.inputs_beside(x)
-        return same.sin(), rows
+        return same.sin(), rows, shortening.row_sums()
 
     def apart(x, matrix):
         shortening = MatrixShortening(matrix, sides=2, heads=1, scale=scale, mask=None)
-        return x.sin(), shortening.inputs(x)
+        return x.sin(), shortening.inputs(x), shortening.row_sums()
 
     upstream = [torch.randn_like(each) for each in apart(x, matrix)]
-    for outputs in (slice(None), slice(1), slice(1, 2)):  # both, and each alone
+    for outputs in (slice(None), slice(1), slice(1, 2), slice(2, 3)):  # all, and each alone
         mine, theirs = (
             torch.autograd.grad(
                 of(x, matrix)[outputs], (x, matrix), upstream[outputs], allow_unused=True

@@ -100,10 +100,10 @@ class _MatrixProjection(Projection):
         weight = self._first_rows(rows)
         sides, heads, count, _ = weight.shape
         weight = weight.flatten(0, 2)  # before the cut: afterwards it would not be a view
-        present = _first_columns(weight, length)  # (P*T*R, S)
-        scale = None
         # When tracing, the length is a symbol: comparing it here would pin it to one value.
         whole = not torch.compiler.is_compiling() and length == self.max_length
+        present = weight if whole else _first_columns(weight, length)  # (P*T*R, S)
+        scale = None
         if self.keep_scale and not (whole and mask is None):
             scale = _scale(weight, length, mask).view(-1, sides, heads, count)
         return MatrixShortening(present, sides=sides, heads=heads, scale=scale, mask=mask)

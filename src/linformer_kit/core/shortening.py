@@ -59,6 +59,7 @@ class MatrixShortening(Shortening):
         self.sides, self.heads, self.rows = sides, heads, matrix.shape[-2] // (sides * heads)
         self.scale = scale  # (1 or B, P, T, R), multiplies the rows of E
         self.mask = mask
+        self.sums: Tensor | None = None  # of the rows of E, where `inputs_beside` has made them
 
     def inputs(self, x: Tensor) -> Tensor:
         return self._scaled(batched_product(self.matrix, x))
@@ -66,7 +67,7 @@ class MatrixShortening(Shortening):
     def inputs_beside(self, x: Tensor) -> tuple[Tensor, Tensor]:
         if self.matrix.dim() == 3 or self.matrix.dtype != x.dtype:
             return super().inputs_beside(x)
-        x, rows = _Beside.apply(x, self.matrix)
+        x, rows, self.sums = _Beside.apply(x, self.matrix)
         return x, self._scaled(rows)
 
     def _scaled(self, rows: Tensor) -> Tensor:
@@ -90,10 +91,10 @@ class MatrixShortening(Shortening):
         return rows if self.scale is None else rows * self.scale[:, side, ..., None].to(rows.dtype)
 
     def row_sums(self) -> Tensor:
-        if self.mask is None or self.matrix.dim() == 3:  # dynamic: no weight on padding already
-            sums = self.matrix.sum(-1)  # (P*T*R) or (B, P*T*R)
-        else:
+        if self.mask is not None and self.matrix.dim() == 2:
             sums = self.mask.to(self.matrix.dtype) @ self.matrix.T  # (B, P*T*R)
+        else:  # dynamic: no weight on padding already
+            sums = self.matrix.sum(-1) if self.sums is None else self.sums  # (P*T*R) or (B, P*T*R)
         sums = sums.view(-1, self.sides, self.heads, self.rows)
         return sums if self.scale is None else sums * self.scale
 
@@ -188,13 +189,13 @@ class MaxShortening(Shortening):
 
 
 class _Beside(torch.autograd.Function):
-    """x and E x. Backwards, what E x adds to the gradient of x is added where that stands already:
-    it never takes the memory of another x.
+    """x, E x and E 1. Backwards, what E x adds to the gradient of x is added where that stands
+    already: it never takes the memory of another x. Nor does E 1 take that of another E.
     """
 
     @staticmethod
-    def forward(x: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor]:
-        return x.view_as(x), batched_product(matrix, x)
+    def forward(x: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return x.view_as(x), batched_product(matrix, x), matrix.sum(-1)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
@@ -204,13 +205,14 @@ class _Beside(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         x, matrix = ctx.saved_tensors
-        grad_x, grad_rows = grads
+        grad_x, grad_rows, grad_sums = grads
         if grad_rows is None:
-            return grad_x, None
+            return grad_x, None if grad_sums is None else grad_sums[:, None].expand_as(matrix)
         if torch.is_grad_enabled():  # a gradient of the gradient is wanted
             more = batched_product(matrix.T, grad_rows)
             grad_x = more if grad_x is None else grad_x + more
-            return grad_x, (grad_rows @ x.mT).sum(0)
+            grad_matrix = (grad_rows @ x.mT).sum(0)
+            return grad_x, grad_matrix if grad_sums is None else grad_matrix + grad_sums[:, None]
         if not ctx.needs_input_grad[0]:
             grad_x = None
         elif grad_x is None:
@@ -220,7 +222,10 @@ class _Beside(torch.autograd.Function):
                 sample.addmm_(matrix.T, rows)
         if not ctx.needs_input_grad[1]:
             return grad_x, None
-        grad_matrix = torch.zeros_like(matrix)
+        if grad_sums is None:
+            grad_matrix = torch.zeros_like(matrix)
+        else:
+            grad_matrix = grad_sums[:, None].expand_as(matrix).contiguous()
         for sample, rows in zip(x, grad_rows, strict=True):
             grad_matrix.addmm_(rows, sample.T)
         return grad_x, grad_matrix
