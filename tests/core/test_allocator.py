@@ -12,9 +12,8 @@ glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about glib
 
 
 def new_pages(first: str, work: str, *, after: int) -> int:
-    """How many pages are new to a process that does `first`, when it has done `work` before.
-
-    `after` so many times it does it four times more.
+    """A process does `first`, and `work` again and again: of so many pages, new to the process, are
+    the four times that come after the first `after`.
     """
     lines = [
         "import resource, torch",
@@ -44,6 +43,11 @@ def test_blocks_use_the_memory_of_the_blocks_before():
     work = "[torch.ones(2**20) for _ in range(6)]"  # 4 MB, 1024 pages each
     # Nearly all of 4 * 6 * 1024 without the library; with it none, or one tensor finds no gap.
     assert new_pages("import linformer_kit", work, after=1) <= 3 * 1024
+
+
+def test_importing_allocates_on_no_other_device():
+    code = "import torch; torch.set_default_device('cuda'); import linformer_kit"
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_another_c_library_is_left_as_it_is(monkeypatch):

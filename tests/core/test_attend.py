@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
 
-from linformer_kit import LinformerAttention
+from linformer_kit import LinformerAttention, LinformerEncoder
 from linformer_kit.core import blocks
 from linformer_kit.core.attend import attend_folded
 from linformer_kit.core.memory import FoldedMemory
@@ -33,8 +33,8 @@ def parts_of(batch: int, length: int, *, offset: bool, bias: bool) -> list[torch
 
 
 def blocked(x, score, offset, output, bias):
-    memory = FoldedMemory(score, offset, output).with_bias(bias, HEADS)
-    return attend_folded(x, memory, HEADS)
+    memory = FoldedMemory(score, offset, output).with_bias(bias, heads=HEADS)
+    return attend_folded(x, memory, heads=HEADS)
 
 
 def plain(x, score, offset, output, bias):
@@ -179,3 +179,99 @@ def test_a_fused_layer_as_a_function_of_its_weights(monkeypatch):
     wanted = torch.autograd.grad(written_out(layer, x).square().sum(), list(layer.parameters()))
     for (name, _), theirs in zip(layer.named_parameters(), wanted, strict=True):
         assert_close(found[name], theirs)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")  # the kernel has no batching rule
+@pytest.mark.parametrize("grad", [False, True])
+def test_several_fused_layers_at_once(monkeypatch, grad):
+    monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
+    layer = fused_layer()
+    x = torch.randn(1, 9, 8, dtype=torch.float64)
+    stacked = {
+        name: torch.stack([each.detach(), 2 * each.detach()])
+        for name, each in layer.named_parameters()
+    }
+
+    def run(parameters):
+        return torch.func.functional_call(layer, parameters, (x,))
+
+    with torch.set_grad_enabled(grad):
+        both = torch.func.vmap(run)(stacked)
+        assert_close(both[0], layer(x))
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+@pytest.mark.parametrize("attend", ["fused", "absorbed"])
+def test_checkpointing_gives_the_same_gradients(monkeypatch, norm, attend):
+    monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
+    plan = Plan(shorten="input", attend=attend)
+    encoder = LinformerEncoder(
+        dim=8, depth=2, num_heads=2, max_length=9, k=3, norm=norm, plan=plan
+    ).double()
+    x = torch.randn(2, 9, 8, dtype=torch.float64, requires_grad=True)
+    leaves = [x, *encoder.parameters()]
+    expected = torch.autograd.grad(encoder(x).square().sum(), leaves)
+    encoder.gradient_checkpointing = True
+    for mine, theirs in zip(
+        torch.autograd.grad(encoder(x).square().sum(), leaves), expected, strict=True
+    ):
+        assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("attend", ["fused", "absorbed"])
+@pytest.mark.parametrize("grad", [False, True])
+def test_one_memory_serves_many_samples(monkeypatch, attend, grad):
+    monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
+    layer = fused_layer()
+    layer.plan = Plan(shorten="input", attend=attend)
+    context, x = (torch.randn(b, 6, 8, dtype=torch.float64) for b in (1, 3))
+    x.requires_grad_(grad)
+    with torch.set_grad_enabled(grad):
+        y = layer.attend(x, layer.summarise(context))
+        each = [layer.attend(row[None], layer.summarise(context)) for row in x]
+        assert_close(y, torch.cat(each))
+        with pytest.raises(ValueError, match="one sample, or of as many as attend to it: got 2"):
+            layer.attend(x, layer.summarise(context.expand(2, -1, -1)))
+    if grad:
+        mine, theirs = (
+            torch.autograd.grad(result.square().sum(), [x, *layer.parameters()])
+            for result in (y, torch.cat(each))
+        )
+        assert_close(mine, theirs)
+
+
+def test_a_memory_in_any_layout(monkeypatch):
+    monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
+    layer = fused_layer()
+    x = torch.randn(1, 9, 8, dtype=torch.float64, requires_grad=True)
+    memory = layer.summarise(x)
+    turned = memory._replace(
+        key=memory.key.mT.contiguous().mT, value=memory.value.mT.contiguous().mT
+    )
+    assert_close(layer.attend(x, turned), layer.attend(x, memory))
+
+
+def test_tied_weights_get_the_gradient_once(monkeypatch):
+    monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
+    layer = fused_layer()
+    layer.out_proj.weight = layer.q_proj.weight
+    x = torch.randn(1, 9, 8, dtype=torch.float64)
+    mine, theirs = (
+        torch.autograd.grad(y.square().sum(), layer.q_proj.weight, create_graph=True)
+        for y in (layer(x), written_out(layer, x))
+    )
+    assert_close(mine, theirs)
+
+
+def test_hooks_of_the_linear_layers_are_called(monkeypatch):
+    monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
+    layer = fused_layer()
+    called = []
+    layer.q_proj.register_full_backward_pre_hook(lambda module, grad: called.append("backward"))
+    layer(torch.randn(1, 9, 8, dtype=torch.float64)).sum().backward()
+    assert called == ["backward"]
+    whole = fused_layer()
+    forward = whole.out_proj.forward
+    whole.out_proj.forward = lambda rows: called.append("forward") or forward(rows)
+    whole(torch.randn(1, 9, 8, dtype=torch.float64))
+    assert called == ["backward", "forward"]

@@ -109,8 +109,8 @@ def measure(bench: AttentionBench, *, say: Say = say_nothing) -> Iterator[Record
         for record in _times(bench, point, layer, mode, say_where):
             yield {"bench": "attention", **record, **common}
         if bench.memory and mode != "inference":
-            for record in _memory(bench, point, layer, mode, say_where):
-                yield {"bench": "attention memory", **record, **common}
+            for record in _memory(bench, point, layer, mode, say_where):  # in other processes
+                yield {"bench": "attention memory", **record, **common, "keep_memory": False}
 
 
 def _times(

@@ -129,5 +129,5 @@ def _sizes(records: list[Record]) -> str | None:
     return (
         f"dim {first['dim']}, {first['num_heads']} heads, batch {first['batch']}, "
         f"{first['machine']['threads']} threads, {first['machine']['cpu']}"
-        + (", memory kept" if first["keep_memory"] else "")
+        + (", memory kept" if first.get("keep_memory") else "")
     )

@@ -143,6 +143,8 @@ def attention(
         print_plainly(console, f"{name} skipped: {reason}")
     for note in notes(records):
         print_plainly(console, note)
+    if keep_memory and records and not records[0]["keep_memory"]:
+        print_plainly(console, "--keep-memory did nothing: it needs glibc, so Linux.")
     tell_where(console, file, stopped)
 
 

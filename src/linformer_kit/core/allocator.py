@@ -1,7 +1,7 @@
 """The memory of a process that computes on a CPU: kept for what comes next, or given back.
 
 A large tensor that is freed goes back to the system, and the next one of its size is cleared by the
-system anew, page by page. With long inputs a step spends up to a quarter of its time on that.
+system anew, page by page. With long inputs a step spends a good part of its time on that.
 PyTorch's allocator for GPUs keeps what is freed; the C library can be told to do so too.
 """
 
@@ -23,7 +23,7 @@ def keep_blocks() -> None:
     and twice that of them together. So it is shown a large one, which costs nothing: it is never
     written to.
     """
-    torch.empty(2**23 - 2**12)  # float32
+    torch.empty(2**25 - 2**14, dtype=torch.uint8, device="cpu")
 
 
 def keep_memory() -> bool:
@@ -31,8 +31,8 @@ def keep_memory() -> bool:
 
     Faster, and the more so the longer the inputs; the peak may be higher, because a piece that was
     freed may not fit what comes next. Call it once, before the work. It concerns the whole process
-    and cannot be taken back. True if the C library (glibc, so Linux) can do it; elsewhere nothing
-    happens.
+    and cannot be taken back. True if the C library (glibc, so Linux) takes the setting; elsewhere
+    nothing happens.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt

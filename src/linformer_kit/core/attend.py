@@ -2,7 +2,7 @@
 
 What lies between the input and the output exists for a block of rows at a time, in the cache, in
 memory that is used again and again. (Memory that is new to a process has to be cleared by the
-system first: for a long input that takes as long as a fifth of the multiplications.) In training
+system first: for a long input a good part of the time, see `allocator.py`.) In training
 the queries and what they found are kept, or the weights of a folded memory; in the backward pass
 nothing is as long as the input but its gradient.
 
@@ -19,32 +19,38 @@ from torch import Tensor
 
 from .blocks import linear_into, on_cpu_eagerly, row_blocks
 from .memory import FoldedMemory, Memory, for_all_heads
+from .shortening import is_wrapped
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
 
-def works_by_blocks(x: Tensor) -> bool:
+def works_by_blocks(x: Tensor, *others: Tensor | None) -> bool:
     """Whether rows may go by blocks: where results may be put in place."""
     return (
         on_cpu_eagerly(x)
         and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
-        and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+        and not any(is_wrapped(each) for each in (x, *others) if each is not None)
     )
 
 
-def attend(x: Tensor, memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, heads: int) -> Tensor:
+def attend_memory(
+    x: Tensor, memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, heads: int
+) -> Tensor:
     """x (B, N, M) -> (B, N, M) through W_q, the memory and W_o, which are plain linear layers."""
     weights = q_proj.weight, q_proj.bias, out_proj.weight, out_proj.bias
-    if not torch.is_grad_enabled() and works_by_blocks(x) and x.dtype == q_proj.weight.dtype:
-        return _inferred(x, memory, *weights, heads)
-    if _has_own_backward(x, memory, q_proj.weight):
-        key, value = for_all_heads(memory.key, heads), for_all_heads(memory.value, heads)
-        y: Tensor = _Attention.apply(x, key, value, *weights, heads)[0]
-        return y
+    if works_by_blocks(x, *weights, *memory) and x.dtype == q_proj.weight.dtype:
+        if not torch.is_grad_enabled():
+            return _inferred(x, memory, *weights, heads=heads)
+        if _has_own_backward(x, memory, q_proj.weight):
+            key, value = for_all_heads(memory.key, heads), for_all_heads(memory.value, heads)
+            y: Tensor = _Attention.apply(x, key, value, *weights, heads)[0]
+            return y
     query = split_heads(q_proj(x), heads)  # (B, H, N, D)
-    return out_proj(join_heads(_look(query, memory)))
+    return out_proj(join_heads(look(query, memory)))
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -57,25 +63,26 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def _look(query: Tensor, memory: Memory) -> Tensor:
-    """softmax(Q K^T / sqrt(D)) V on the fused kernel: (B, H, N, D)"""
+def look(query: Tensor, memory: Memory, *, drop: float = 0.0) -> Tensor:
+    """softmax(Q K^T / sqrt(D)) V: (B, H, N, D). On the fused kernel, unless weights are dropped."""
     return F.scaled_dot_product_attention(
         query,
         memory.key,
         memory.value,
         attn_mask=None if memory.keep is None else memory.keep[:, None, None],
+        dropout_p=drop,
         enable_gqa=memory.key.shape[1] != query.shape[1],
     )
 
 
 def _has_own_backward(x: Tensor, memory: Memory, w_q: Tensor) -> bool:
-    """Where `_Attention` is of use: with more rows than a block, and nothing hidden."""
+    """Where `_Attention` is of use: with more rows than a block, and where its kernel will do."""
     return (
-        torch.is_grad_enabled()
-        and memory.keep is None
-        and works_by_blocks(x)
-        and x.dtype == w_q.dtype
+        memory.keep is None
+        and memory.key.stride(-1) == 1
+        and memory.value.stride(-1) == 1
         and x.dtype in (torch.float32, torch.float64)
+        and torch.backends.cuda.flash_sdp_enabled()  # of a CPU too: `sdpa_kernel` turns it off
         and len(row_blocks(x, width=max(w_q.shape))) > 1
     )
 
@@ -87,6 +94,7 @@ def _inferred(
     b_q: Tensor | None,
     w_o: Tensor,
     b_o: Tensor | None,
+    *,
     heads: int,
 ) -> Tensor:
     y = x.new_empty(*x.shape[:2], w_o.shape[0])
@@ -96,7 +104,7 @@ def _inferred(
         some = x[block]
         query = buffer[: some.shape[0] * some.shape[1]]
         linear_into(_flat(some), w_q, b_q, out=query)
-        found = _look(
+        found = look(
             split_heads(query.unflatten(0, some.shape[:2]), heads), memory.samples(block[0])
         )
         linear_into(_flat(join_heads(found)), w_o, b_o, out=_flat(y[block]))
@@ -148,10 +156,15 @@ class _Attention(torch.autograd.Function):
         grad_y = grads[0]
         if grad_y is None:
             return (None,) * 8
-        inputs, (queries, *kept) = ctx.saved_tensors[:7], ctx.saved_tensors[7:]
+        saved = ctx.saved_tensors  # may be asked for once only, when checkpointing
+        inputs, (queries, *kept) = saved[:7], saved[7:]
         if torch.is_grad_enabled():  # a gradient of the gradient is wanted
-            y = _written_out(*inputs, heads=ctx.heads)
-            return _gradients(y, inputs, grad_y, ctx.needs_input_grad)
+            return _gradients(
+                lambda *inputs: _written_out(*inputs, heads=ctx.heads),
+                inputs,
+                grad_y,
+                ctx.needs_input_grad,
+            )
         x, key, value, w_q, b_q, w_o, _ = inputs
         found, sums = kept[: len(kept) // 2], kept[len(kept) // 2 :]
         need_x, _, _, need_w_q, need_b_q, need_w_o, need_b_o, _ = ctx.needs_input_grad
@@ -217,9 +230,9 @@ def _flat(x: Tensor) -> Tensor:
     return x.flatten(0, 1)
 
 
-def attend_folded(x: Tensor, memory: FoldedMemory, heads: int) -> Tensor:
+def attend_folded(x: Tensor, memory: FoldedMemory, *, heads: int) -> Tensor:
     """x (B, N, M) -> (B, N, M). On a CPU by blocks of rows, forwards and backwards."""
-    if not works_by_blocks(x):
+    if not works_by_blocks(x, *memory):
         return memory.mix(memory.weights(x, heads))
     if not torch.is_grad_enabled():
         return _by_blocks(x, memory, heads)
@@ -282,9 +295,13 @@ class _FoldedAttention(torch.autograd.Function):
             return (None,) * 5
         x, score, offset, output, weights = ctx.saved_tensors
         if torch.is_grad_enabled():  # a gradient of the gradient is wanted
-            memory = FoldedMemory(score, offset, output)
-            y = memory.mix(memory.weights(x, ctx.heads))
-            return _gradients(y, (x, score, offset, output), grad_y, ctx.needs_input_grad)
+
+            def again(x: Tensor, *parts: Tensor) -> Tensor:
+                memory = FoldedMemory(*parts)
+                return memory.mix(memory.weights(x, ctx.heads))
+
+            inputs = (x, score, offset, output)
+            return _gradients(again, inputs, grad_y, ctx.needs_input_grad)
         grad_x = torch.empty_like(x)
         grad_score = torch.zeros_like(score)
         grad_output = torch.zeros_like(output)
@@ -304,9 +321,17 @@ class _FoldedAttention(torch.autograd.Function):
 
 
 def _gradients(
-    y: Tensor, inputs: tuple[Tensor | None, ...], grad_y: Tensor, needed: tuple[bool, ...]
+    of: Callable[..., Tensor],
+    inputs: tuple[Tensor | None, ...],
+    grad_y: Tensor,
+    needed: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
-    """Those gradients that are needed, and None for what has no gradient, such as `heads`."""
-    wanted = [each for each, need in zip(inputs, needed, strict=False) if need and each is not None]
-    found = iter(torch.autograd.grad(y, wanted, grad_y, create_graph=True))
+    """Those gradients that are needed, and None for what has no gradient, such as `heads`.
+
+    Each input is made one of its own first: two of them may be one tensor, as with tied weights.
+    """
+    each_own = [None if each is None else each.view_as(each) for each in inputs]
+    needed_ones = [each for each, need in zip(each_own, needed, strict=False) if need]
+    wanted = [each for each in needed_ones if each is not None]
+    found = iter(torch.autograd.grad(of(*each_own), wanted, grad_y, create_graph=True))
     return tuple(next(found) if need else None for need in needed)

@@ -17,7 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .attend import attend, attend_folded, join_heads, split_heads, works_by_blocks
+from .attend import (
+    attend_folded,
+    attend_memory,
+    join_heads,
+    look,
+    split_heads,
+    works_by_blocks,
+)
 from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import drop_rows, dropout
@@ -171,7 +178,7 @@ class LinformerAttention(nn.Module):
             context, context_mask, projection, queries=x.shape[1], goes_on=itself
         )
         x = context if itself else x
-        if self._is_plain and works_by_blocks(x):
+        if self._is_plain and not self._drops_weights and works_by_blocks(x):
             y = self.attend(x, memory)  # which goes by blocks itself
         else:
             y = in_row_blocks(
@@ -201,34 +208,30 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Memory | FoldedMemory, Tensor]:
         """The memory of x (B, N, M), and x for its rows to `attend` to it, once.
 
-        They are the same rows as those of x, but what they add to the gradient of x is added where
-        it stands already.
+        They are the rows of x, but what the memory adds to the gradient of x is added to theirs, in
+        place: whatever uses them must make a new tensor of their gradient, as `attend` does.
         """
         x = self._without_padding("x", x, "mask", mask, self.dim)
         return self._summarise(x, mask, projection, queries=x.shape[1], goes_on=True)
 
     def attend(self, x: Tensor, memory: Memory | FoldedMemory) -> Tensor:
-        """x (B, N, M) -> (B, N, M): each row looks at the memory on its own."""
+        """x (B, N, M) -> (B, N, M): each row looks at the memory on its own.
+
+        A memory of one sample serves any number of samples.
+        """
+        memory = memory.for_batch(x.shape[0])
+        heads, bias = self.num_heads, self.out_proj.bias
         if isinstance(memory, FoldedMemory):
-            bias = self.out_proj.bias
-            if self.dropout and self.training and self.dropout_kind == "weights":
-                weights = dropout(memory.weights(x, self.num_heads), self.dropout, training=True)
-                y = memory.mix(weights)
+            if self._drops_weights:
+                y = memory.mix(dropout(memory.weights(x, heads), self.dropout, training=True))
                 return y if bias is None else y + bias
-            return attend_folded(x, memory.with_bias(bias, self.num_heads), self.num_heads)
-        drop = self.dropout if self.training and self.dropout_kind == "weights" else 0.0
-        if self._is_plain and not drop:
-            return attend(x, memory, self.q_proj, self.out_proj, self.num_heads)
-        query = split_heads(self.q_proj(x), self.num_heads)
-        mixed = F.scaled_dot_product_attention(
-            query,
-            memory.key,
-            memory.value,
-            attn_mask=None if memory.keep is None else memory.keep[:, None, None],
-            dropout_p=drop,
-            enable_gqa=memory.key.shape[1] != self.num_heads,
-        )  # (B, H, N, D)
-        return self.out_proj(join_heads(mixed))
+            return attend_folded(x, memory.with_bias(bias, heads=heads), heads=heads)
+        if self._is_plain and not self._drops_weights:
+            return attend_memory(x, memory, self.q_proj, self.out_proj, heads=heads)
+        drop = self.dropout if self._drops_weights else 0.0
+        return self.out_proj(
+            join_heads(look(split_heads(self.q_proj(x), heads), memory, drop=drop))
+        )
 
     def weights(
         self,
@@ -280,6 +283,11 @@ class LinformerAttention(nn.Module):
         """Whether W_q and W_o are nothing but their weights and biases."""
         return is_plain(self.q_proj) and is_plain(self.out_proj)
 
+    @property
+    def _drops_weights(self) -> bool:
+        """Whether this call drops attention weights one by one, so that they have to be there."""
+        return self.training and self.dropout > 0.0 and self.dropout_kind == "weights"
+
     def _checked(
         self,
         x: Tensor,
@@ -324,9 +332,8 @@ class LinformerAttention(nn.Module):
     ) -> tuple[Memory | FoldedMemory, Tensor]:
         """The memory, and the context to go on with if it is also what attends to the memory."""
         absorbed = self._attend_form(context, queries) == "absorbed"
-        goes_on = (
-            goes_on and torch.is_grad_enabled() and self._is_plain and works_by_blocks(context)
-        )
+        goes_on = goes_on and self._is_plain and works_by_blocks(context)
+        goes_on = goes_on and torch.is_grad_enabled() and context.requires_grad
         memory, context = self._rows(context, mask, projection, goes_on=goes_on)
         if self.dropout_kind == "rows":
             memory = memory._replace(value=drop_rows(memory.value, self.dropout, self.training))

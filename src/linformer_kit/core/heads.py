@@ -30,8 +30,16 @@ class HeadOptions(TypedDict):
 
 def is_plain(linear: nn.Module) -> bool:
     """Whether a linear layer is nothing but its weight and bias: no adapter, no hook."""
-    hooked = linear._forward_hooks or linear._forward_pre_hooks or linear._backward_hooks
-    return type(linear) is nn.Linear and not hooked
+    hooked = (
+        linear._forward_hooks
+        or linear._forward_pre_hooks
+        or linear._backward_hooks
+        or linear._backward_pre_hooks
+        or "forward" in linear.__dict__
+    )
+    return (
+        type(linear) is nn.Linear and not hooked and type(linear.weight) in (Tensor, nn.Parameter)
+    )
 
 
 def check_heads(

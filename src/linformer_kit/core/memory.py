@@ -28,6 +28,15 @@ class Memory(NamedTuple):
     value: Tensor  # (B, H or G, R, D)
     keep: Tensor | None  # (B, R), False at rows that stand for padding alone
 
+    def for_batch(self, batch: int) -> Memory:
+        """The same for each of `batch` samples, if it is the memory of one."""
+        if _fits(self.key, batch):
+            return self
+        keep = None if self.keep is None else self.keep.expand(batch, -1)
+        return Memory(
+            self.key.expand(batch, -1, -1, -1), self.value.expand(batch, -1, -1, -1), keep
+        )
+
     def samples(self, which: slice) -> Memory:
         keep = None if self.keep is None else self.keep[which]
         return Memory(self.key[which], self.value[which], keep)
@@ -39,6 +48,15 @@ class FoldedMemory(NamedTuple):
     score: Tensor  # A^T (B, H*R, M)
     offset: Tensor | None  # c (B, 1, H*R), from the query bias and from `keep`
     output: Tensor  # B (B, H*R, M)
+
+    def for_batch(self, batch: int) -> FoldedMemory:
+        """The same for each of `batch` samples, if it is the memory of one."""
+        if _fits(self.score, batch):
+            return self
+        offset = None if self.offset is None else self.offset.expand(batch, -1, -1)
+        return FoldedMemory(
+            self.score.expand(batch, -1, -1), offset, self.output.expand(batch, -1, -1)
+        )
 
     def samples(self, which: slice) -> FoldedMemory:
         offset = None if self.offset is None else self.offset[which]
@@ -58,12 +76,24 @@ class FoldedMemory(NamedTuple):
         """weights (B, N, H, R) -> the output (B, N, M)."""
         return torch.matmul(weights.flatten(2), self.output, out=out)
 
-    def with_bias(self, bias: Tensor | None, heads: int) -> FoldedMemory:
+    def with_bias(self, bias: Tensor | None, *, heads: int) -> FoldedMemory:
         """`bias` (M) added to every output: to the rows of one head, whose weights sum to one."""
         if bias is None:
             return self
         first, others = self.output.tensor_split([self.output.shape[1] // heads], dim=1)
         return self._replace(output=torch.cat([first + bias, others], dim=1))
+
+
+def _fits(rows: Tensor, batch: int) -> bool:
+    """Whether a memory is one of `batch` samples; one of a single sample serves any number."""
+    if torch.compiler.is_compiling():
+        return True  # sizes may be symbols, and operations broadcast
+    if rows.shape[0] not in (1, batch):
+        raise ValueError(
+            f"a memory must be of one sample, or of as many as attend to it: got {rows.shape[0]} "
+            f"and {batch}."
+        )
+    return rows.shape[0] == batch
 
 
 def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: int) -> FoldedMemory:

@@ -65,7 +65,7 @@ class MatrixShortening(Shortening):
         return self._scaled(batched_product(self.matrix, x))
 
     def inputs_beside(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if self.matrix.dim() == 3 or self.matrix.dtype != x.dtype:
+        if self.matrix.dim() == 3 or self.matrix.dtype != x.dtype or is_wrapped(self.matrix):
             return super().inputs_beside(x)
         x, rows, self.sums = _Beside.apply(x, self.matrix)
         return x, self._scaled(rows)
@@ -225,10 +225,17 @@ class _Beside(torch.autograd.Function):
         if grad_sums is None:
             grad_matrix = torch.zeros_like(matrix)
         else:
-            grad_matrix = grad_sums[:, None].expand_as(matrix).contiguous()
+            grad_matrix = (
+                grad_sums[:, None].expand_as(matrix).clone(memory_format=torch.contiguous_format)
+            )
         for sample, rows in zip(x, grad_rows, strict=True):
             grad_matrix.addmm_(rows, sample.T)
         return grad_x, grad_matrix
+
+
+def is_wrapped(x: Tensor) -> bool:
+    """Whether x belongs to a transform of torch.func, which cannot be written to in place."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

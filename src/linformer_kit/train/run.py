@@ -137,7 +137,7 @@ def set_machine(config: RunConfig) -> None:
     """Compute as the configuration says: with how many threads, and with memory that is kept."""
     if config.train.threads:
         torch.set_num_threads(config.train.threads)
-    if config.train.keep_memory:
+    if config.train.keep_memory and not torch.cuda.is_available():
         keep_memory()
 
 
