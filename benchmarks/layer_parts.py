@@ -20,14 +20,12 @@ import torch
 from linformer_kit.bench import machine
 from linformer_kit.bench.gemm import SIZE, gemm, gemm_flops
 from linformer_kit.bench.timing import alternate, fixed_threads
+from linformer_kit.core.attend import FLASH_BACKWARD, FLASH_FORWARD, split_heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 Part = tuple["Callable[[], object]", int]  # how to run it, its floating-point operations
-
-FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def parts_of(length: int, k: int, dim: int, heads: int) -> tuple[dict[str, Part], dict[str, Part]]:
@@ -38,17 +36,14 @@ def parts_of(length: int, k: int, dim: int, heads: int) -> tuple[dict[str, Part]
     weight, grad_weight = torch.randn(dim, dim) / dim**0.5, torch.empty(dim, dim)
     bias = torch.randn(dim)
 
-    def by_heads(a: torch.Tensor) -> torch.Tensor:
-        return a.view(1, -1, heads, dim // heads).transpose(1, 2)
-
-    query, key, value, grad = by_heads(x), by_heads(rows), by_heads(rows), by_heads(upstream)
-    found, sums = FORWARD(query, key, value)
+    query, key, value, grad = (split_heads(each[None], heads) for each in (x, rows, rows, upstream))
+    found, sums = FLASH_FORWARD(query, key, value)
     product, shorter, small = 2 * length * dim * dim, 2 * length * k * dim, 2 * k * dim * dim
     forward: dict[str, Part] = {
         "E x": (lambda: torch.mm(matrix, x, out=more_rows), shorter),
         "W_k, W_v": (lambda: [torch.mm(rows, weight.t(), out=more_rows) for _ in "kv"], 2 * small),
         "W_q": (lambda: torch.addmm(bias, x, weight.t(), out=y), product),
-        "attention": (lambda: FORWARD(query, key, value), 2 * shorter),
+        "attention": (lambda: FLASH_FORWARD(query, key, value), 2 * shorter),
         "W_o": (lambda: torch.addmm(bias, x, weight.t(), out=y), product),
     }
     backward: dict[str, Part] = {
@@ -61,7 +56,7 @@ def parts_of(length: int, k: int, dim: int, heads: int) -> tuple[dict[str, Part]
             2 * product,
         ),
         "through the attention": (
-            lambda: BACKWARD(grad, query, key, value, found, sums, 0.0, False),
+            lambda: FLASH_BACKWARD(grad, query, key, value, found, sums, 0.0, False),
             4 * shorter,
         ),
         "gradients of W_k, W_v, through them": (

@@ -17,9 +17,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .blocks import linear_into, on_cpu_eagerly, row_blocks
+from .blocks import is_wrapped, linear_into, on_cpu_eagerly, row_blocks
 from .memory import FoldedMemory, Memory, for_all_heads
-from .shortening import is_wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,10 +98,10 @@ def _inferred(
 ) -> Tensor:
     y = x.new_empty(*x.shape[:2], w_o.shape[0])
     blocks = row_blocks(x, width=max(w_q.shape))
-    buffer = x.new_empty(_flat(x[blocks[0]]).shape[0], w_q.shape[0])  # the first is the largest
+    buffer = x.new_empty(x[blocks[0]].shape[:2].numel(), w_q.shape[0])  # the first is the largest
     for block in blocks:
         some = x[block]
-        query = buffer[: some.shape[0] * some.shape[1]]
+        query = buffer[: some.shape[:2].numel()]
         linear_into(_flat(some), w_q, b_q, out=query)
         found = look(
             split_heads(query.unflatten(0, some.shape[:2]), heads), memory.samples(block[0])
@@ -135,7 +134,7 @@ class _Attention(torch.autograd.Function):
         sums: list[Tensor] = []
         for block in row_blocks(x, width=max(w_q.shape)):
             linear_into(_flat(x[block]), w_q, b_q, out=_flat(queries[block]))
-            mixed, logsumexp = _FORWARD(
+            mixed, logsumexp = FLASH_FORWARD(
                 split_heads(queries[block], heads), key[block[0]], value[block[0]]
             )
             linear_into(_flat(join_heads(mixed)), w_o, b_o, out=_flat(y[block]))
@@ -180,7 +179,7 @@ class _Attention(torch.autograd.Function):
             if grad_w_o is not None:
                 grad_w_o.addmm_(upstream.t(), _flat(join_heads(mixed)))
             grad_mixed = torch.mm(upstream, w_o).unflatten(0, queries[block].shape[:2])
-            grad_query, more_key, more_value = _BACKWARD(
+            grad_query, more_key, more_value = FLASH_BACKWARD(
                 split_heads(grad_mixed, ctx.heads),
                 split_heads(queries[block], ctx.heads),
                 key[samples],
@@ -204,8 +203,8 @@ class _Attention(torch.autograd.Function):
 
 
 # What scaled_dot_product_attention calls on a CPU; called directly, because it hides the sums.
-_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
+FLASH_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
+FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
 def _written_out(

@@ -34,6 +34,11 @@ def on_cpu_eagerly(x: Tensor) -> bool:
     return not torch.compiler.is_compiling() and x.device.type == "cpu"
 
 
+def is_wrapped(x: Tensor) -> bool:
+    """Whether x belongs to a transform of torch.func, which cannot be written to in place."""
+    return torch._C._functorch.is_functorch_wrapped_tensor(x)
+
+
 def pays(x: Tensor) -> bool:
     """Whether to work by blocks: in inference on a CPU. With gradients all is kept anyway."""
     return on_cpu_eagerly(x) and not torch.is_grad_enabled()

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .blocks import is_wrapped
+
 
 class Shortening:
     """Base. `keep` (B, R) is False at rows that stand for padding alone; None: all are real."""
@@ -231,11 +233,6 @@ class _Beside(torch.autograd.Function):
         for sample, rows in zip(x, grad_rows, strict=True):
             grad_matrix.addmm_(rows, sample.T)
         return grad_x, grad_matrix
-
-
-def is_wrapped(x: Tensor) -> bool:
-    """Whether x belongs to a transform of torch.func, which cannot be written to in place."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def at_least_float32(x: Tensor) -> Tensor:
