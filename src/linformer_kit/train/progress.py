@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 
@@ -24,10 +25,14 @@ STOPPED = 130  # the exit code of a program ended by Ctrl-C
 
 
 class Report:
-    """Where lines go: to people on a terminal, to programs elsewhere; of the main process alone."""
+    """Where lines go: to people on a terminal, to programs elsewhere; of the main process alone.
 
-    def __init__(self, *, main: bool = True) -> None:
+    `label` names the run in every line, where one log holds the lines of several.
+    """
+
+    def __init__(self, *, main: bool = True, label: str | None = None) -> None:
         self.main = main
+        self.label = label
         self.terminal = main and sys.stdout.isatty()
         self.console = Console(highlight=False, soft_wrap=True)
         self.bar: Progress | None = None
@@ -36,6 +41,9 @@ class Report:
         """`text` on a terminal; elsewhere `values` as JSON, or the text if there are none."""
         if not self.main:
             return
+        if self.label is not None:
+            text = f"[{self.label}] {text}"
+            values = {"variant": self.label, **values} if values else values
         if self.terminal:
             (self.bar.console if self.bar is not None else self.console).print(text, markup=False)
         else:
@@ -53,7 +61,9 @@ class Report:
             console=self.console,
         )
         self.bar.start()
-        self.task = self.bar.add_task("training", total=total, completed=done, loss="-", rate="-")
+        self.task = self.bar.add_task(
+            escape(self.label or "training"), total=total, completed=done, loss="-", rate="-"
+        )
 
     def advance(self, done: int, **fields: Any) -> None:
         if self.bar is not None:

@@ -57,10 +57,11 @@ def train(
     overwrite: bool = False,
     wandb: bool = False,
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+    label: str | None = None,
 ) -> RunFolder | None:
     """Train to the end, from wherever an earlier start of the same run got to. None if stopped."""
     rank, processes = world()
-    report = Report(main=rank == 0)
+    report = Report(main=rank == 0, label=label)
     check_machine(config, processes)
     folder = RunFolder(Path(config.run))
     if rank == 0:
