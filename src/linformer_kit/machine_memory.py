@@ -1,0 +1,63 @@
+"""How much memory this process may use. Imports neither torch nor psutil."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+OWN_CGROUP = Path("/proc/self/cgroup")
+MEMINFO = Path("/proc/meminfo")
+UNKNOWN = sys.maxsize  # a system that does not say: nothing is refused by estimate
+
+
+def total_memory() -> int:
+    """Bytes of main memory, or the limit of the process's cgroup if that is lower.
+
+    Swap is not counted. `UNKNOWN` on a system that does not tell.
+    """
+    return min(_physical_memory(), _cgroup_limit())
+
+
+def available_memory() -> int:
+    """Bytes that can be allocated now without swapping; at most `total_memory()`."""
+    available = total_memory()
+    for line in _lines(MEMINFO):
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            available = min(available, int(value.split()[0]) * 1024)
+    return available
+
+
+def _physical_memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, OSError, ValueError):  # Windows has no sysconf
+        return UNKNOWN
+
+
+def _cgroup_limit() -> int:
+    """The lowest limit of the process's own cgroup and its parents, version 2 or 1."""
+    limits = [UNKNOWN]
+    for line in _lines(OWN_CGROUP):
+        _, controllers, place = line.split(":", 2)
+        if controllers == "":
+            root, file = CGROUPS, "memory.max"
+        elif "memory" in controllers.split(","):
+            root, file = CGROUPS / "memory", "memory.limit_in_bytes"
+        else:
+            continue
+        folder = root / place.lstrip("/")
+        for one in (folder, *folder.parents):
+            limits += [int(text) for text in _lines(one / file)[:1] if text.isdigit()]
+            if one == root:
+                break
+    return min(limits)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError):
+        return []

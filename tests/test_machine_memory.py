@@ -1,0 +1,69 @@
+"""The memory of this machine, and of a cgroup inside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from linformer_kit import machine_memory
+from linformer_kit.machine_memory import available_memory, total_memory
+
+GIB = 2**30
+
+
+@pytest.fixture
+def cgroups(tmp_path, monkeypatch):
+    """Write the limits of cgroups, and say which one this process is in."""
+    monkeypatch.setattr(machine_memory, "CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(machine_memory, "OWN_CGROUP", tmp_path / "own")
+
+    def write(own: str, limits: dict[str, str]) -> None:
+        (tmp_path / "own").write_text(own)
+        for name, text in limits.items():
+            path = tmp_path / "cgroup" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+
+    return write
+
+
+def test_total_is_what_the_system_says(cgroups):
+    cgroups("", {})
+    assert total_memory() == os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+@pytest.mark.parametrize(
+    ("own", "limits"),
+    [
+        ("0::/a/b\n", {"a/b/memory.max": "max\n", "a/memory.max": f"{GIB}\n"}),
+        ("0::/\n", {"memory.max": f"{GIB}\n"}),
+        ("5:cpu:/x\n4:memory:/a\n", {"memory/a/memory.limit_in_bytes": f"{GIB}\n"}),
+    ],
+    ids=["parent", "root", "version 1"],
+)
+def test_a_cgroup_limits_the_total(cgroups, own, limits):
+    cgroups(own, limits)
+    assert total_memory() == GIB
+
+
+def test_a_cgroup_without_a_limit_changes_nothing(cgroups):
+    cgroups("", {})
+    without = total_memory()
+    cgroups("0::/a\n", {"a/memory.max": "max\n"})
+    assert total_memory() == without
+
+
+def test_available_is_no_more_than_the_total():
+    assert 0 < available_memory() <= total_memory()
+
+
+def test_it_is_found_without_torch():
+    code = (
+        "import sys; from linformer_kit.machine_memory import total_memory; total_memory(); "
+        "print('torch' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.stdout == "False\n", answer.stderr
