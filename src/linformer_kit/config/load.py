@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from ..errors import UserError
 from . import yaml_text
+from .model_keys import check_model_keys
 from .schema import DataSection, EvaluateSection, RunConfig, TokenizerSection, TrainSection
 
 if TYPE_CHECKING:
@@ -63,10 +64,8 @@ def check(values: dict[str, Any], *, where: str) -> RunConfig:
         config = RunConfig.model_validate(values)
     except ValidationError as error:
         raise UserError(f"{where}: {_explain(error, values)}") from error
-    from ..train.build import check_model_keys  # imports torch and transformers: seconds
-
     try:
-        check_model_keys(config.task, list(config.model.options))
+        check_model_keys(config.task, config.model.options)
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
     return config
