@@ -15,7 +15,9 @@ def export(
         Path, typer.Argument(metavar="RUN_OR_MODEL", help="The folder of a run, or of a model.")
     ],
     to: Annotated[Path, typer.Option(help="The file to write, ending in .onnx.")],
-    model: Annotated[str, typer.Option(help="Which model of a run: best or last.")] = "best",
+    model: Annotated[
+        str, typer.Option(help="Which model of a run: best, last, or the step of a checkpoint.")
+    ] = "best",
     int8: Annotated[
         bool,
         typer.Option(

@@ -16,6 +16,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ..errors import UserError
 
+TABLES = (".csv", ".tsv", ".parquet")  # what `predict --file` does not read
+JSON = (".jsonl", ".ndjson", ".json")  # a list of numbers a line: features, not texts
 STOPPED = 130  # the exit code of a program ended by Ctrl-C
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="The configuration.")]
@@ -95,7 +97,9 @@ def evaluate(
         str | None,
         typer.Option(help="train, validation or test (by default test, if there is one)."),
     ] = None,
-    model: Annotated[str, typer.Option(help="Which model: best or last.")] = "best",
+    model: Annotated[
+        str, typer.Option(help="Which model: best, last, or the step of a checkpoint.")
+    ] = "best",
 ) -> None:
     """Score a model of a run; every number that can be told."""
     with packages():
@@ -107,7 +111,6 @@ def evaluate(
         try:
             if part is not None:
                 checks.one_of("--part", part, ("train", "validation", "test"))
-            checks.one_of("--model", model, ("best", "last"))
         except ValueError as error:
             raise UserError(str(error)) from error
         found = evaluate_run(RunFolder.existing(run), part=part, which=model)  # type: ignore[arg-type]
@@ -143,7 +146,9 @@ def predict(
         list[str] | None, typer.Argument(help="Texts; by default standard input.")
     ] = None,
     file: Annotated[Path | None, typer.Option(help="A file with a text a line.")] = None,
-    model: Annotated[str, typer.Option(help="Which model: best or last.")] = "best",
+    model: Annotated[
+        str, typer.Option(help="Which model: best, last, or the step of a checkpoint.")
+    ] = "best",
     top: Annotated[int, typer.Option(help="How many answers (mlm, classify).", min=1)] = 5,
     max_new_tokens: Annotated[
         int | None, typer.Option(help="How long to write (clm, translate).", min=1)
@@ -165,9 +170,20 @@ def predict(
         options = Options(
             top=top, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
         )
-        given = _texts(texts, file)
-        for answer in predict_texts(folder, given, which=model, options=options, onnx=onnx):
-            typer.echo(answer.text() if sys.stdout.isatty() else json.dumps(answer.values()))
+        reads_text = (folder.model_folder(model) / "tokenizer.json").is_file()
+        given = _texts(texts, file, refused=TABLES + JSON if reads_text else TABLES)
+        answers = predict_texts(folder, given, which=model, options=options, onnx=onnx)
+        failed = number = 0
+        for number, answer in enumerate(answers, start=1):
+            if answer.problem is not None:
+                failed += 1
+                typer.echo(f"linformer: input {number}: {answer.problem}", err=True)
+            if answer.problem is None or not sys.stdout.isatty():
+                shown = answer.text() if sys.stdout.isatty() else json.dumps(answer.values())
+                typer.echo(shown)
+    if failed:
+        typer.echo(f"linformer: {failed} of {number} inputs were not answered.", err=True)
+        raise typer.Exit(2)
 
 
 def runs(
@@ -247,16 +263,23 @@ def _lines() -> Callable[[str, int, int], None]:
     return tell
 
 
-def _texts(texts: list[str] | None, file: Path | None) -> Iterator[str]:
+def _texts(
+    texts: list[str] | None, file: Path | None, *, refused: tuple[str, ...]
+) -> Iterator[str]:
     if texts and file is not None:
         raise UserError("give texts or --file, not both.")
     if texts:
         yield from texts
     elif file is not None:
-        from ..data.files import Limits, lines
+        from ..data.files import Limits, kind_of, lines
 
         if not file.is_file():
             raise UserError(f"there is no file {file}.")
+        if kind_of(file) in refused:
+            raise UserError(
+                f"{file} is a table, and --file reads a text a line: its header and its separators "
+                "would be read as text. Write the column with the texts to a .txt file."
+            )
         yield from (line.rstrip("\r\n") for line in lines(file, Limits()))
     else:
         yield from (line.rstrip("\r\n") for line in sys.stdin)
