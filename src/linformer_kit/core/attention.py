@@ -30,6 +30,7 @@ from .cost import Attend, AttentionShape, Shorten
 from .dropout import drop_rows, dropout
 from .heads import check_heads, is_plain, reset_linear
 from .memory import FoldedMemory, Memory, each_head, fold, for_all_heads
+from .names import explain_unknown_names
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
     WINDOW_KINDS,
@@ -48,6 +49,7 @@ DropoutKind = Literal["rows", "weights"]
 _LONG = 4096  # what a traced layer without max_length is planned for
 
 
+@explain_unknown_names
 class LinformerAttention(nn.Module):
     """Multi-head attention whose keys and values are shortened from n to k rows.
 

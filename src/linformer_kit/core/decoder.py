@@ -20,6 +20,7 @@ from .dropout import dropout
 from .encoder import Norm
 from .feedforward import Activation, FeedForward
 from .heads import HeadOptions
+from .names import explain_unknown_names
 from .packing import Packing, packing_of
 from .projection import Projection, ProjectionKind, Sharing, build_projection
 from .state import ContextMemory, DecoderState
@@ -40,6 +41,7 @@ class DecoderTrace(NamedTuple):
     state: DecoderState | None  # the one afterwards, if one was given
 
 
+@explain_unknown_names
 class LinformerDecoder(nn.Module):
     """A stack of causal Linformer layers, for language models and sequence to sequence.
 

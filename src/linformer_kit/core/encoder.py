@@ -16,6 +16,7 @@ from .blocks import in_row_blocks, in_sample_groups
 from .cost import EncoderShape
 from .dropout import dropout
 from .feedforward import Activation, FeedForward
+from .names import explain_unknown_names
 from .neighbours import build_neighbours
 from .positions import LearnedPositions, Positions, build_positions
 from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
@@ -90,6 +91,7 @@ class EncoderTrace(NamedTuple):
     attentions: tuple[Tensor, ...]  # (B, H, N, R) for each layer
 
 
+@explain_unknown_names
 class LinformerEncoder(nn.Module):
     """A stack of Linformer layers: (B, N, dim) -> (B, N, dim) in time and memory O(n k).
 
