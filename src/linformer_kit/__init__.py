@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from .core.adapter import TransformerEncoderAdapter
     from .core.allocator import keep_memory
     from .core.attention import LinformerAttention
     from .core.decoder import LinformerDecoder
@@ -25,6 +26,7 @@ __all__ = [
     "LinformerDecoder",
     "LinformerEncoder",
     "Plan",
+    "TransformerEncoderAdapter",
     "__version__",
     "join_states",
     "keep_memory",
@@ -40,6 +42,7 @@ _MODULES = {
     "LinformerDecoder": "decoder",
     "LinformerEncoder": "encoder",
     "Plan": "plan",
+    "TransformerEncoderAdapter": "adapter",
     "join_states": "state",
     "keep_memory": "allocator",
     "parameter_groups": "learning",
