@@ -1,5 +1,13 @@
 """Linformers as Hugging Face models. Importing this registers them with the auto classes."""
 
+try:
+    import transformers  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        f"linformer_kit.models needs {error.name}: pip install 'linformer-kit[models]'",
+        name=error.name,
+    ) from error
+
 from transformers import (
     AutoConfig,
     AutoModel,
