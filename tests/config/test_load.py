@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import copy
+import math
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import yaml
 
-from linformer_kit.config.load import all_keys, load, resolved
+from linformer_kit.config.load import SECTIONS, all_keys, check, load, resolved
+from linformer_kit.config.schema import RunConfig
 from linformer_kit.config.yaml_text import parse
 from linformer_kit.errors import UserError
 
@@ -63,6 +70,40 @@ def test_a_resolved_configuration_loads_as_the_same(tmp_path):
         ("data.test_share=0.97", "must leave something to train on"),
         ("train=5", "train"),
         ("train.steps", "an override is key=value"),
+        ("train..steps=1", "an override is key=value"),
+        (".steps=1", "an override is key=value"),
+        ("=1", "an override is key=value"),
+        ("", "an override is key=value"),
+        ("=", "an override is key=value"),
+        ("train.steps=[", "the override 'train.steps=[': not valid YAML"),
+        ("train.steps=", "train.steps: input should be a valid integer: got nothing"),
+        ("task.more=1", "task.more: task holds a single value"),
+        ("task=poem", "task: input should be 'mlm', 'clm', 'classify' or 'translate': got 'poem'"),
+        ("model=5", "model: must be a section with keys of its own: got 5 (int)."),
+        ("train=null", "train: must be a section with keys of its own: got nothing."),
+        ("k=5", "unknown key 'k'. Did you mean 'model.k'?"),
+        ("train.steps=0x" + "f" * 5000, "a number of over 300 digits"),
+        ("train.steps=" + "1" * 5000, "not a valid value"),
+        ("train.steps=" + "x" * 100_000, "train.steps: input should be a valid integer: got 'xxx"),
+        ("x" * 100_000, "an override is key=value"),
+        ("x" * 100_000 + "=1", "unknown key 'xxx"),
+        ("." * 100_000 + "=1", "an override is key=value"),
+        ("run=''", "run: must not be empty"),
+        ("run=a" + "b" * 5000, "run: "),
+        ('run="a\\0b"', "run: must have no control characters"),
+        ('run="\\ud800"', "run: input should be a valid string"),
+        ("run=2020-01-01", "run: input should be a valid string"),
+        ("data.train=''", "data.train: must not be empty"),
+        ("data.train=[]", "data.train: list should have at least 1 item"),
+        ("data.train=['a', 3]", "data.train.1: input should be a valid string: got 3 (int)."),
+        ("data.train={source: a}", "the key 'data.train.target' is missing."),
+        ("data.train=5", "data.train: input should be a valid string: got 5 (int)."),
+        ("train.threads=100000", "train.threads: input should be less than or equal to 1024"),
+        ("train.workers=100000", "train.workers: input should be less than or equal to 256"),
+        ("evaluate.beams=100000", "evaluate.beams: input should be less than or equal to 1024"),
+        ("train.batch_size=1000000000000", "train.batch_size: input should be less than"),
+        ("train.lr=1e30", "train.lr: input should be less than or equal to 100"),
+        ("data.max_length=1e3", "data.max_length: input should be a valid integer: got 1000.0"),
     ],
 )
 def test_a_mistake_is_one_line_with_the_key(tmp_path, override, message):
@@ -80,11 +121,131 @@ def test_a_mistake_is_one_line_with_the_key(tmp_path, override, message):
         ("task: mlm\ntask: clm", "stands twice, line 2"),
         ("task: mlm\nrun: r", "the key 'data' is missing"),
         ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+        ("!!python/name:os.system", "not valid YAML"),
+        ("", "a configuration is a mapping of keys: got nothing"),
+        ("# nothing\n", "a configuration is a mapping of keys: got nothing"),
+        ("task", "a configuration is a mapping of keys: got 'task' \\(str\\)"),
+        ("task: mlm\n---\ntask: clm", "not valid YAML"),
+        ("task:\n\tmlm: 1", "not valid YAML"),
+        ("task: \0", "not valid YAML: unacceptable character"),
+        ("a: &a [*a]", "a value contains itself, line 1"),
+        ("&a a: *a\nb: &b {c: *b}", "a value contains itself, line 2"),
+        ("a: *nowhere", "not valid YAML: found undefined alias"),
+        ("a: " + "[" * 100_000, "nested more than 50 levels deep, line 1"),
+        ("a: " + "{b: " * 2000, "nested more than 50 levels deep, line 1"),
+        ("- " * 2000, "nested more than 50 levels deep, line 1"),
+        ("1: 2", "a key is text: got 1"),
+        ("null: 2", "a key is text: got None"),
+        ("[a]: 2", "not valid YAML: found unhashable key"),
+        ("? {a: 1}\n: 2", "not valid YAML: found unhashable key"),
+        ("run: 2020-13-45", "not a valid value \\(month must be in 1..12\\), line 1"),
+        ("seed: !!int abc", "not a valid value"),
+        ("seed: !!timestamp abc", "not a valid value"),
+        ("seed: 0x_", "not a valid value"),
+        ("run: !!binary abc", "not valid YAML"),
+        ("run: !!set {a}", "the key 'task' is missing"),
+        ("a: {b: 1}\na: {b: 2}", "the key 'a' stands twice, line 2"),
+        ("<<: 5", "not valid YAML"),
+        ("<<: {a: 1}\n<<: {a: 2}", "the key '<<' stands twice, line 2"),
+        ("%YAML 3.0\n---\na: 1", "not valid YAML"),
+        ("x" * 2**20 + "x", "must have at most 1,048,576 bytes"),
     ],
+    ids=lambda text: text[:20],
 )
 def test_a_broken_file_is_told(tmp_path, text, message):
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         load(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+def test_aliases_that_expand_without_end_are_told_at_once(tmp_path):
+    lines = ["a: &a0 [x, x]"] + [f"b{n}: &a{n + 1} [*a{n}, *a{n}]" for n in range(60)]
+    with pytest.raises(UserError, match="aliases expand to more than 100,000 values"):
+        load(write(tmp_path, "\n".join(lines)))
+
+
+def test_merges_of_mappings_that_expand_without_end_are_told_at_once(tmp_path):
+    lines = ["a: &a0 {x: 1}"]
+    lines += [f"b{n}: &a{n + 1} {{<<: [*a{n}, *a{n}, *a{n}]}}" for n in range(40)]
+    with pytest.raises(UserError, match="aliases expand to more than 100,000 values"):
+        load(write(tmp_path, "\n".join(lines)))
+
+
+def test_anchors_and_merges_are_read(tmp_path):
+    text = """
+task: mlm
+run: r
+data: {train: python-docs}
+model: {k: 16}
+train: &both {batch_size: 4}
+evaluate:
+  <<: *both
+  beams: 2
+"""
+    config = load(write(tmp_path, text))
+    assert (config.evaluate.batch_size, config.evaluate.beams) == (4, 2)
+
+
+@pytest.mark.parametrize("content", [b"task: \xff\xfe", "task: mlm".encode("utf-16")])
+def test_a_file_that_is_not_utf8_is_told(tmp_path, content):
+    path = tmp_path / "c.yaml"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is not UTF-8, byte"):
+        load(path)
+
+
+def test_a_byte_order_mark_is_skipped(tmp_path):
+    path = tmp_path / "c.yaml"
+    path.write_bytes(b"\xef\xbb\xbf" + yaml.safe_dump(GOOD).encode())
+    assert load(path).run == "r"
+
+
+def test_what_is_not_a_regular_file_is_told(tmp_path):
+    """A pipe that nobody writes to must not be waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "loop").symlink_to("loop")
+    for name, message in (
+        (".", "is not a regular file"),
+        ("pipe", "is not a regular file"),
+        ("loop", "cannot read the configuration"),
+        ("none/c.yaml", "cannot read the configuration"),
+        ("x" * 300, "cannot read the configuration"),
+        ("a\0b", "cannot read the configuration"),
+    ):
+        with pytest.raises(UserError, match=message):
+            load(tmp_path / name)
+
+
+def wrong_values(hint):
+    """Values that no key of this type takes."""
+    kinds = str(hint)
+    if "bool" in kinds and "Any" not in kinds:
+        return ["yes", 1, 0.0, [True], {"a": 1}]
+    if "float" in kinds:
+        return ["abc", True, [1.0], {"a": 1}, -1e30, 1e30, 10**30, math.nan, math.inf, -math.inf]
+    if "int" in kinds:
+        return ["abc", 1.5, True, [1], {"a": 1}, -1, 10**30, math.nan, math.inf]
+    return [5, 1.5, True, [[]], {"a": 1}, "", "\0"]
+
+
+PLAIN = [name for name in all_keys() if not name.startswith("model.")]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_wrong_type_or_an_absurd_value_is_one_line_with_the_key(tmp_path, name):
+    section, _, key = name.rpartition(".")
+    hints = get_type_hints(SECTIONS[section] if section else RunConfig, include_extras=True)
+    tried = [5, "x", [1]] if name == "data.options" else wrong_values(hints[key])
+    for value in tried:
+        values = copy.deepcopy(GOOD)
+        (values.setdefault(section, {}) if section else values)[key] = value
+        with pytest.raises(UserError) as caught:
+            check(values, where="c.yaml")
+        message = str(caught.value)
+        assert name in message, value
+        assert "\n" not in message
+        assert len(message) < 300
 
 
 def test_a_missing_file_is_told(tmp_path):
@@ -99,3 +260,14 @@ def test_numbers_are_those_of_yaml_1_2(text, value):
 
 def test_every_key_is_known_once():
     assert len(set(all_keys())) == len(all_keys())
+
+
+def test_a_configuration_is_checked_without_torch(tmp_path):
+    path = write(tmp_path, GOOD)
+    code = (
+        "import sys\nfrom pathlib import Path\nfrom linformer_kit.config.load import load\n"
+        f"load(Path({str(path)!r}))\n"
+        "print(*(name for name in ('torch', 'transformers', 'numpy') if name in sys.modules))"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (answer.returncode, answer.stdout) == (0, "\n"), answer.stderr

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from ..errors import UserError
-from . import yaml_text
+from ..errors import UserError, user_input
+from . import limits, yaml_text
 from .model_keys import check_model_keys
-from .schema import DataSection, EvaluateSection, RunConfig, TokenizerSection, TrainSection
+from .model_section import ModelSection
+from .schema import DataSection, EvaluateSection, RunConfig, Task, TokenizerSection, TrainSection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,56 +20,75 @@ if TYPE_CHECKING:
 SECTIONS: dict[str, type[BaseModel]] = {
     "data": DataSection,
     "tokenizer": TokenizerSection,
+    "model": ModelSection,
     "train": TrainSection,
     "evaluate": EvaluateSection,
 }
+_KEY_ERRORS = ("extra_forbidden", "invalid_key")  # told before errors of values
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
     """Read a configuration; each override is `section.key=value`, the value as in YAML."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot read the configuration {path}: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"the configuration {path} is not UTF-8, byte {error.start}.") from error
-    try:
-        values = yaml_text.parse(text)
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from error
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: a configuration is a mapping of keys: got {_short(values)}.")
+    values = read(path)
     for override in overrides:
         set_key(values, override)
     return check(values, where=str(path))
 
 
+def read(path: Path) -> dict[str, Any]:
+    """The values of a configuration file, as they are written there."""
+    with user_input(f"cannot read the configuration {path}"):
+        if path.exists() and not path.is_file():  # a pipe would wait for someone to write
+            raise UserError(f"the configuration {path} is not a regular file.")
+        with path.open("rb") as file:
+            content = file.read(limits.FILE + 1)
+    if len(content) > limits.FILE:
+        raise UserError(
+            f"the configuration {path} must have at most {limits.FILE:,} bytes: it has more."
+        )
+    try:
+        values = yaml_text.parse(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"the configuration {path} is not UTF-8, byte {error.start}.") from error
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from error
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: a configuration is a mapping of keys: got {_short(values)}.")
+    return values
+
+
 def set_key(values: dict[str, Any], override: str) -> None:
     """Apply `section.key=value` in place."""
     name, equals, text = override.partition("=")
-    if not equals or not name:
-        raise UserError(f"an override is key=value, for example train.steps=100: got {override!r}.")
     *parents, last = name.split(".")
+    if not equals or not all((*parents, last)):
+        raise UserError(
+            f"an override is key=value, for example train.steps=100: got {_shortened(override)}."
+        )
     place = values
     for parent in parents:
         inner = place.setdefault(parent, {})
         if not isinstance(inner, dict):
-            raise UserError(f"{name}: {parent} holds a single value, not keys of its own.")
+            raise UserError(
+                f"{_cut(name)}: {_cut(parent)} holds a single value, not keys of its own."
+            )
         place = inner
-    place[last] = yaml_text.parse(text)
+    try:
+        place[last] = yaml_text.parse(text)
+    except UserError as error:
+        raise UserError(f"the override {_shortened(override)}: {error}") from error
 
 
 def check(values: dict[str, Any], *, where: str) -> RunConfig:
     """The typed configuration; the first mistake is named with its key."""
     try:
-        config = RunConfig.model_validate(values)
+        if values.get("task") in get_args(Task) and isinstance(values.get("model"), dict):
+            check_model_keys(values["task"], map(str, values["model"]))
+        return RunConfig.model_validate(values)
     except ValidationError as error:
-        raise UserError(f"{where}: {_explain(error, values)}") from error
-    try:
-        check_model_keys(config.task, config.model.options)
+        raise UserError(f"{where}: {_explain(error)}") from error
     except UserError as error:
         raise UserError(f"{where}: {error}") from error
-    return config
 
 
 def resolved(config: RunConfig) -> dict[str, Any]:
@@ -78,26 +98,27 @@ def resolved(config: RunConfig) -> dict[str, Any]:
 
 def all_keys() -> list[str]:
     """Every valid key, with dots."""
-    names = [name for name in RunConfig.model_fields if name not in (*SECTIONS, "model")]
+    names = [name for name in RunConfig.model_fields if name not in SECTIONS]
     for section, kind in SECTIONS.items():
         names += [f"{section}.{name}" for name in kind.model_fields]
     return names
 
 
-def _explain(error: ValidationError, values: dict[str, Any]) -> str:
+def _explain(error: ValidationError) -> str:
     errors = error.errors()
-    first = next((e for e in errors if e["type"] == "extra_forbidden"), errors[0])
-    place = tuple(
-        str(part)
-        for part in first["loc"]
-        if part not in ("str", "Sides", "list[str]", "int", "float", "bool")
-    )
-    name = ".".join(place)
+    first = next((e for e in errors if e["type"] in _KEY_ERRORS), errors[0])
+    # Parts in brackets are the names of alternatives, not keys.
+    place = tuple(str(part) for part in first["loc"] if not str(part).startswith("("))
+    name = _cut(".".join(place))
     if first["type"] == "extra_forbidden":
         return _unknown(place)
+    if first["type"] == "invalid_key":
+        return f"a key is text: got {name}."
     if first["type"] == "missing":
         return f"the key {name!r} is missing."
     message = first["msg"].removeprefix("Value error, ")
+    if first["type"] == "model_type":
+        message = "must be a section with keys of its own"
     if not place:
         return message
     received = first["input"]
@@ -108,13 +129,13 @@ def _explain(error: ValidationError, values: dict[str, Any]) -> str:
 
 
 def _unknown(place: tuple[str, ...]) -> str:
-    name = ".".join(place)
+    name = _cut(".".join(place))
     known = all_keys()
     section = place[0] + "." if len(place) > 1 else ""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if not near:  # the right word in the wrong section
         ends = {key.rpartition(".")[2]: key for key in known}
-        found = difflib.get_close_matches(place[-1], ends, n=1, cutoff=0.6)
+        found = difflib.get_close_matches(_cut(place[-1]), ends, n=1, cutoff=0.6)
         near = [ends[found[0]]] if found else []
     if near:
         return f"unknown key {name!r}. Did you mean {near[0]!r}?"
@@ -123,6 +144,12 @@ def _unknown(place: tuple[str, ...]) -> str:
 
 
 def _short(value: Any) -> str:
-    text = repr(value)
-    text = text if len(text) <= 60 else text[:57] + "..."
-    return f"{text} ({type(value).__name__})" if value is not None else "nothing"
+    return f"{_shortened(value)} ({type(value).__name__})" if value is not None else "nothing"
+
+
+def _shortened(value: Any) -> str:
+    return _cut(repr(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."

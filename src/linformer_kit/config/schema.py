@@ -7,7 +7,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from .model_section import ModelSection
+from .ranges import (
+    Batch,
+    Beams,
+    LearningRate,
+    Length,
+    Megabytes,
+    Penalty,
+    Positive,
+    Rate,
+    Section,
+    Seed,
+    Share,
+    ShareAbove0,
+    Strength,
+    Text,
+    Threads,
+    Vocabulary,
+    Whole,
+    Workers,
+)
 
 Task = Literal["mlm", "clm", "classify", "translate"]
 Format = Literal["auto", "text", "csv", "tsv", "jsonl", "parquet"]
@@ -16,28 +38,26 @@ TokenizerKind = Literal["bpe", "unigram", "wordpiece", "byte", "character", "wor
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt"]
 Precision = Literal["float32", "bfloat16", "float16"]
 
-Whole = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
-Share = Annotated[float, Field(ge=0.0, lt=1.0)]
-Rate = Annotated[float, Field(ge=0.0, lt=1.0)]
-NotNegative = Annotated[float, Field(ge=0.0)]
-Above0 = Annotated[float, Field(gt=0.0)]
-
-
-class Section(BaseModel):
-    """Unknown keys are refused, types are not converted, values do not change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
 
 class Sides(Section):
     """Two files whose lines belong together: a translation."""
 
-    source: str
-    target: str
+    source: Text
+    target: Text
 
 
-Source = str | Sides | list[str]
+def _kind_of_source(value: object) -> str:
+    if isinstance(value, list):
+        return "(several)"
+    return "(two sides)" if isinstance(value, dict | Sides) else "(one)"
+
+
+Source = Annotated[
+    Annotated[Text, Tag("(one)")]
+    | Annotated[Sides, Tag("(two sides)")]
+    | Annotated[list[Text], Field(min_length=1), Tag("(several)")],
+    Discriminator(_kind_of_source),
+]
 
 
 class DataSection(Section):
@@ -48,64 +68,54 @@ class DataSection(Section):
     test: Source | None = None
     format: Format = "auto"
     documents: Documents = "blank-line"
-    text: str = "text"
-    label: str = "label"
-    features: str | None = None
-    source: str = "source"
-    target: str = "target"
+    text: Text = "text"
+    label: Text = "label"
+    features: Text | None = None
+    source: Text = "source"
+    target: Text = "target"
     validation_share: Share = 0.05
     test_share: Share = 0.05
-    max_length: Positive = 512
+    max_length: Length = 512
     pack: bool = True
-    max_document_mb: Positive = 64
-    options: dict[str, Any] = {}
-    cache: str = "runs/.prepared"
+    max_document_mb: Megabytes = 64
+    options: dict[str, Any] = Field(default_factory=dict)
+    cache: Text = "runs/.prepared"
 
 
 class TokenizerSection(Section):
     """How text becomes tokens: trained on the corpus, or loaded."""
 
     kind: TokenizerKind = "bpe"
-    vocab_size: Positive = 8000
+    vocab_size: Vocabulary = 8000
     lowercase: bool = False
-    train_mb: Positive = 100
-    path: str | None = None
-
-
-class ModelSection(BaseModel):
-    """The model: the keys of `LinformerConfig`, which checks their values."""
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
+    train_mb: Megabytes = 100
+    path: Text | None = None
 
 
 class TrainSection(Section):
     """How the model is trained."""
 
     steps: Positive = 1000
-    batch_size: Positive = 16
-    accumulate: Positive = 1
-    lr: Above0 = 5e-4
+    batch_size: Batch = 16
+    accumulate: Batch = 1
+    lr: LearningRate = 5e-4
     schedule: Schedule = "cosine"
     warmup: Whole = 100
-    weight_decay: NotNegative = 0.01
+    weight_decay: Strength = 0.01
     beta1: Rate = 0.9
     beta2: Rate = 0.98
-    clip: NotNegative = 1.0
+    clip: Strength = 1.0
     label_smoothing: Rate = 0.0
-    mask_share: Annotated[float, Field(gt=0.0, lt=1.0)] = 0.15
+    mask_share: ShareAbove0 = 0.15
     whole_words: bool = False
     bucket: bool = True
     precision: Precision = "float32"
     compile: bool = False
     gradient_checkpointing: bool = False
     fsdp: bool = False
-    threads: Whole = 0
+    threads: Threads = 0
     keep_memory: bool = True
-    workers: Whole = 0
+    workers: Workers = 0
     log_every: Positive = 20
     eval_every: Positive = 200
     save_every: Positive = 200
@@ -115,19 +125,19 @@ class TrainSection(Section):
 class EvaluateSection(Section):
     """How the model is scored, while it trains and at the end."""
 
-    batch_size: Positive = 16
+    batch_size: Batch = 16
     max_examples: Positive | None = None
-    beams: Positive = 4
-    length_penalty: float = 1.0
-    max_new_tokens: Positive = 128
+    beams: Beams = 4
+    length_penalty: Penalty = 1.0
+    max_new_tokens: Length = 128
 
 
 class RunConfig(Section):
     """The whole of a run."""
 
     task: Task
-    run: str
-    seed: Annotated[int, Field(ge=0, lt=2**31)] = 0
+    run: Text
+    seed: Seed = 0
     data: DataSection
     tokenizer: TokenizerSection = TokenizerSection()
     model: ModelSection = ModelSection()
@@ -165,4 +175,12 @@ class RunConfig(Section):
                     f"data.{name} with a source and a target belongs to the task 'translate': "
                     f"got task {self.task!r}."
                 )
+        if self.task != "clm":
+            for name, k in self.model.projected_lengths().items():
+                if k > data.max_length:
+                    raise ValueError(
+                        f"model.{name} must be at most data.max_length, for it is the length that "
+                        f"inputs are compressed to: got {k} and {data.max_length}. Set a smaller "
+                        f"model.{name}, a larger data.max_length, or model.projection=full."
+                    )
         return self

@@ -1,0 +1,126 @@
+"""The section `model`: the keys of `LinformerConfig` that a run may set, with type and range.
+
+A key that is not given stays unset and takes `LinformerConfig`'s default. Whether values fit each
+other is checked by `LinformerConfig` when the model is built; whether one value has a valid type
+and range is checked here, without torch.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, SerializerFunctionWrapHandler, Tag, model_serializer
+
+from .ranges import (
+    Deviation,
+    Epsilon,
+    Fraction,
+    Layers,
+    Length,
+    Rate,
+    Section,
+    Whole,
+    Width,
+)
+
+Activation = Literal["gelu", "relu", "swiglu"]
+Positions = Literal["none", "learned", "sinusoidal"]
+Projection = Literal["linear", "conv", "mean", "max", "fixed", "dynamic", "full"]
+Sharing = Literal["none", "headwise", "kv", "layerwise"]
+
+DEFAULT_K = 256  # LinformerConfig's
+NEED_MAX_LENGTH = ("linear", "conv", "mean", "max", "fixed")  # kinds of projection
+
+UNSET: Any = None
+
+
+class PlanSection(Section):
+    """An order of multiplication."""
+
+    shorten: Literal["input", "keys"]
+    attend: Literal["fused", "absorbed"]
+
+
+def _kind_of_k(value: object) -> str:
+    return "(of each layer)" if isinstance(value, list) else "(of all layers)"
+
+
+ProjectedLength = Annotated[
+    Annotated[Length | None, Tag("(of all layers)")]
+    | Annotated[list[Length], Field(min_length=1), Tag("(of each layer)")],
+    Discriminator(_kind_of_k),
+]
+
+
+class ModelSection(Section):
+    """The model. The meaning of each key is in the documentation of `LinformerConfig`."""
+
+    hidden_size: Width = UNSET
+    num_hidden_layers: Layers = UNSET
+    num_attention_heads: Width = UNSET
+    num_key_value_heads: Width | None = UNSET
+    head_dim: Width | None = UNSET
+    intermediate_size: Width = UNSET
+    hidden_act: Activation = UNSET
+    hidden_dropout_prob: Rate = UNSET
+    attention_probs_dropout_prob: Rate = UNSET
+    activation_dropout: Rate = UNSET
+    position_embedding_type: Positions | None = UNSET
+    embedding_norm: bool | None = UNSET
+    norm: Literal["pre", "post"] = UNSET
+    layer_norm_eps: Epsilon = UNSET
+    bias: bool = UNSET
+    qkv_bias: bool | None = UNSET
+    initializer_range: Deviation = UNSET
+
+    k: ProjectedLength = UNSET
+    projection: Projection = UNSET
+    sharing: Sharing = UNSET
+    keep_scale: bool = UNSET
+    dropout_kind: Literal["rows", "weights"] = UNSET
+    plan: PlanSection | None = UNSET
+    neighbours: Annotated[Whole, Field(le=2**16)] = UNSET
+
+    causal_attention: Literal["slots", "full"] | None = UNSET
+    num_slots: Annotated[Whole, Field(le=2**24)] = UNSET
+    window: Length = UNSET
+    rotary: Fraction = UNSET
+
+    tie_word_embeddings: bool = UNSET
+    loss_chunk: Whole = UNSET
+
+    decoder_num_hidden_layers: Layers | None = UNSET
+    decoder_num_attention_heads: Width | None = UNSET
+    decoder_num_key_value_heads: Width | None = UNSET
+    decoder_head_dim: Width | None = UNSET
+    decoder_intermediate_size: Width | None = UNSET
+    decoder_position_embedding_type: Positions | None = UNSET
+    context_projection: Projection | None = UNSET
+    context_k: Length | None = UNSET
+    context_sharing: Sharing = UNSET
+    share_embeddings: bool = UNSET
+
+    pooling: Literal["cls", "mean", "max"] = UNSET
+    classifier_dropout: Rate | None = UNSET
+
+    @model_serializer(mode="wrap")
+    def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Only the keys that were given: the others are left to `LinformerConfig`."""
+        return {
+            name: value for name, value in serialize(self).items() if name in self.model_fields_set
+        }
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The keys that were given, as arguments of `LinformerConfig`."""
+        return self.model_dump()
+
+    def projected_lengths(self) -> dict[str, int]:
+        """The keys with a k that must not exceed the length of the inputs, and the largest k."""
+        given, found = self.options, {}
+        k = given.get("k", DEFAULT_K)
+        if given.get("projection", "linear") in NEED_MAX_LENGTH and k is not None:
+            found["k"] = max(k) if isinstance(k, list) else k
+        if given.get("context_projection") in NEED_MAX_LENGTH and given.get("context_k"):
+            found["context_k"] = given["context_k"]
+        return found
