@@ -61,7 +61,7 @@ def model_config(
     try:
         return LinformerConfig(**options, **config.model.options)
     except (ValueError, TypeError) as error:
-        raise UserError(f"model: {' '.join(str(error).split())}") from error
+        raise _refused(error) from error
 
 
 def build_model(
@@ -73,4 +73,10 @@ def build_model(
     try:
         return MODELS[config.task](made)
     except (ValueError, TypeError) as error:
-        raise UserError(f"model: {' '.join(str(error).split())}") from error
+        raise _refused(error) from error
+
+
+def _refused(error: Exception) -> UserError:
+    """What the model's configuration says, with the name of the length in a run's configuration."""
+    text = " ".join(str(error).split())
+    return UserError(f"model: {text.replace('max_position_embeddings', 'data.max_length')}")
