@@ -158,7 +158,7 @@ def test_a_disk_filled_by_what_is_logged_is_told(tmp_path):
     path = tiny.write(tmp_path, log_every=1, save_every=100, eval_every=100, steps=100)
     prepare(load(path))  # while there is room
     message = run_with_little_room(path, 3_000)
-    assert message.startswith(f"cannot go on writing to {tmp_path / 'run'}: File too large")
+    assert message.startswith(f"cannot write to {tmp_path / 'run'}: File too large")
 
 
 def test_a_full_disk_is_told_and_leaves_the_last_good_checkpoint(tmp_path, uninterrupted):

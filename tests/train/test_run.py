@@ -59,8 +59,8 @@ def test_a_task_trains_evaluates_loads_and_predicts(tmp_path, task):
     assert answer.text()
     there = {path.name for path in folder.path.iterdir()}
     assert there == {
-        "best", "checkpoints", "config.yaml", "environment.json", "evaluation.json", "last",
-        "metrics.jsonl", "tensorboard",
+        ".lock", "best", "checkpoints", "config.yaml", "environment.json", "evaluation.json",
+        "last", "metrics.jsonl", "run.json", "tensorboard",
     }  # fmt: skip
     assert not list(folder.path.rglob("*.bin"))  # nothing pickled but torch's own optimizer state
     assert json.loads((folder.path / "environment.json").read_text())["seed"] == 0

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..errors import UserError, user_input
+from ..runs.models import model_folder
 from .texts import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-
-# Where a run keeps its models, best first.
-FOLDERS_OF_A_RUN = ("best", "last", "model")
 
 
 @dataclass(frozen=True)
@@ -48,35 +47,29 @@ def load_encoder(name: str) -> TextEncoder:
     """A folder of Hugging Face, one of our runs, or a name of the hub."""
     transformers = _transformers()
     where = _model_folder(name)
-    try:
-        config = transformers.AutoConfig.from_pretrained(where)
-    except (OSError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ValueError(
-            f"{name} is no model that can be loaded: {first} Give a folder with config.json and "
-            "model.safetensors, a run of `linformer train`, or a name of the Hugging Face hub."
-        ) from None
+    from ..models.load import check_safetensors, check_weights, quiet
+
+    remedy = (
+        "Give a folder with config.json and model.safetensors, a run of `linformer train`, or a "
+        "name of the Hugging Face hub."
+    )
+    with user_input(f"{name} is no model that can be loaded", remedy=remedy), quiet():
+        config = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
     _check_encoder(name, config)
-    model = _model(transformers, where)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(where)
-    return TextEncoder(name, model.eval(), tokenizer, _longest(config, tokenizer))
-
-
-def _model(transformers: Any, where: str) -> Any:
-    """The encoder alone: that the file holds a head too is no news, that it lacks a weight is."""
-    logging = transformers.utils.logging
-    before = logging.get_verbosity()
-    logging.set_verbosity_error()
-    try:
+    if Path(where).is_dir():
+        check_safetensors(Path(where))
+    with user_input(f"cannot load the model {name}", remedy=remedy), quiet():
         model, info = transformers.AutoModel.from_pretrained(
-            where, attn_implementation="eager", use_safetensors=True, output_loading_info=True
+            where,
+            attn_implementation="eager",
+            use_safetensors=True,
+            trust_remote_code=False,
+            output_loading_info=True,
         )
-    finally:
-        logging.set_verbosity(before)
-    missing = sorted(name for name in info["missing_keys"] if "pooler" not in name)
-    if missing:
-        raise ValueError(f"{where} lacks weights of its encoder: {', '.join(missing[:3])}.")
-    return model
+    check_weights(model, info, name, optional=("pooler",))  # a file may hold a head too
+    with user_input(f"cannot load the tokenizer of {name}"), quiet():
+        tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
+    return TextEncoder(name, model.eval(), tokenizer, _longest(config, tokenizer))
 
 
 def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[list[int]]:
@@ -130,15 +123,15 @@ def _with_ends(tokenizer: Any, ids: list[int]) -> list[int]:
 
 
 def _model_folder(name: str) -> str:
+    """The folder of a model, of a run's best model, or a name of the hub as it is."""
     folder = Path(name)
     if not folder.is_dir() or (folder / "config.json").is_file():
         return name
-    for part in FOLDERS_OF_A_RUN:
-        if (folder / part / "config.json").is_file():
-            return str(folder / part)
-    raise ValueError(
-        f"{name} holds no model: neither config.json nor {' or '.join(FOLDERS_OF_A_RUN)} with one. "
-        "Give the folder of a run or of a saved model."
+    if (folder / "config.yaml").is_file():
+        return str(model_folder(folder))
+    raise UserError(
+        f"{name} holds no model: neither config.json nor a run's config.yaml. Give the folder of a "
+        "run or of a saved model."
     )
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 
-from ..data.prepare import Prepared, prepare
+try:
+    from ..data.examples import unread
+except ImportError:  # TEMPORARY
+    unread = lambda *a: None  # noqa
+from ..data.prepare import Prepared, fingerprint, prepare
 from ..data.rows import Rows
-from ..errors import UserError
+from ..errors import UserError, user_input
+from ..models.load import load_pretrained
 from ..train import build
 from ..train.progress import Report
 from ..train.run_folder import RunFolder, write_whole
@@ -18,6 +24,7 @@ from .metrics import numbers
 from .translations import bleu_and_chrf, translate_rows
 
 if TYPE_CHECKING:
+    from ..config.schema import RunConfig
     from ..data.corpus import Part
     from ..train.trainer import RunTrainer
 
@@ -37,13 +44,12 @@ def evaluate_run(
 
     config = folder.config()
     report = report or Report()
-    prepared = prepared or prepare(config)
-    finishing = trainer is not None
-    path = folder.path / which
-    if not path.is_dir() and which == "best" and folder.last.is_dir():
-        which, path = "last", folder.last  # without a validation part there is no best
-    if not path.is_dir():
-        raise UserError(f"{folder.path} has no {which} model yet. Train it first.")
+    finishing, asked = trainer is not None, which
+    path = folder.model_folder(which)
+    which = path.name
+    changed = False
+    if prepared is None:
+        prepared, changed = _data_of(folder, config, path)
     chosen = part or ("test" if prepared.part("test") is not None else "validation")
     rows_file = prepared.part(chosen)
     if rows_file is None:
@@ -54,7 +60,7 @@ def evaluate_run(
         return evaluation
     rows = Rows(rows_file, None if chosen == "test" else config.evaluate.max_examples)
     tokenizer = prepared.tokenizer()
-    model = build.MODELS[config.task].from_pretrained(path)
+    model = load_pretrained(build.MODELS[config.task], path)
     # A trainer of its own, since the weights are another model's than those that were trained, and
     # one that shards nothing: FSDP is for training.
     if config.train.fsdp:
@@ -79,16 +85,56 @@ def evaluate_run(
         metrics |= bleu_and_chrf(
             [by_row[row] for row in range(len(rows))], rows.strings("reference")
         )
-    evaluation = {"part": chosen, "model": which, "rows": len(rows), "metrics": metrics}
+    counts = prepared.meta["parts"][chosen]
+    evaluation = {
+        "part": chosen,
+        "model": which,
+        "rows": len(rows),
+        "rows_of_part": counts["rows"],
+        "unread": {name: counts.get(name) for name in ("cut_rows", "cut_tokens", "tokens")},
+        "metrics": metrics,
+    }
     if config.task == "classify":
         evaluation["labels"] = prepared.meta["labels"]
+    if changed:
+        evaluation["data_changed"] = True
+    # evaluation.json holds the scores of the best model on the data of the run, nothing else.
+    final = part is None and folder.finished and asked == "best" and not changed
     try:
-        if scorer.args.should_save and (finishing or (part is None and folder.finished)):
+        if scorer.args.should_save and (finishing or final):
             write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
     finally:  # scores are told even where they cannot be kept
         shown = "  ".join(f"{name} {value:.4g}" for name, value in numbers(metrics).items())
         report.line(f"{which} model on {chosen}: {shown}", event="evaluation", **evaluation)
+        if (sentence := unread(chosen, counts, config.data.max_length)) is not None:
+            report.notice("unread", sentence, part=chosen, **counts)
+        if len(rows) < counts["rows"]:
+            text = f"{len(rows):,} of {counts['rows']:,} rows were scored"
+            limit = f"evaluate.max_examples = {config.evaluate.max_examples}"
+            report.notice("not scored", f"{text} ({limit}).", scored=len(rows))
+        if changed:
+            report.notice(
+                "data changed",
+                f"The data of {folder.path} has changed since it was trained: these are scores on "
+                "the changed data, and evaluation.json is not replaced.",
+            )
         for name, signature in metrics.get("signatures", {}).items():
             if report.terminal:
                 report.line(f"{name}: {signature}")
     return evaluation
+
+
+def _data_of(folder: RunFolder, config: RunConfig, model: Path) -> tuple[Prepared, bool]:
+    """The data of a run with its own tokenizer and labels, and whether it has changed since."""
+    if (Path(config.data.cache) / fingerprint(config)).is_dir():
+        prepared = prepare(config)
+        if folder.same_data(prepared.meta.get("digest", {})):
+            return prepared, False
+    labels = None
+    if config.task == "classify":
+        with user_input(f"cannot read the labels in {model / 'config.json'}"):
+            names = json.loads((model / "config.json").read_bytes())["id2label"]
+            labels = [names[str(place)] for place in range(len(names))]
+    tokenizer = model if (model / "tokenizer.json").is_file() else None
+    prepared = prepare(config, tokenizer=tokenizer, labels=labels)
+    return prepared, not folder.same_data(prepared.meta.get("digest", {}))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
+from ..errors import UserError
 from ..train.run_folder import RunFolder, step_of
 from .metrics import MAIN, numbers
 
@@ -28,9 +30,9 @@ def show(evaluation: dict[str, Any]) -> Group:
         confusion = Table(title="confusion: a row is a label, a column a prediction")
         confusion.add_column("")
         for name in names:
-            confusion.add_column(name, justify="right")
+            confusion.add_column(escape(name), justify="right")
         for name, row in zip(names, metrics["confusion"], strict=True):
-            confusion.add_row(name, *map(str, row))
+            confusion.add_row(escape(name), *map(str, row))
         parts.append(confusion)
     for name, signature in metrics.get("signatures", {}).items():
         parts.append(f"{name}: {signature}")
@@ -44,8 +46,12 @@ def summaries(folder: Path) -> list[dict[str, Any]]:
         run = RunFolder(path.parent)
         if not run.checkpoints.is_dir():
             continue
-        config = run.config()
-        evaluation = run.evaluation()
+        try:
+            config = run.config()
+            evaluation = run.evaluation()
+        except UserError as error:
+            found.append({"run": str(path.parent), "problem": str(error)})
+            continue
         start = run.last_checkpoint()
         validation = [line["validation"] for line in run.metrics() if "validation" in line]
         scores = validation[-1] if validation else {}
@@ -68,9 +74,14 @@ def runs_table(found: list[dict[str, Any]]) -> Table:
     for name in ("run", "task", "steps", "scores"):
         table.add_column(name)
     for run in found:
+        if "problem" in run:
+            table.add_row(escape(run["run"]), "", "", escape(run["problem"]))
+            continue
         main = MAIN[run["task"]][0]
         order = sorted(run["metrics"], key=lambda name: (name != main, name))
         scores = "  ".join(f"{name} {run['metrics'][name]:.4g}" for name in order)
         steps = f"{run['steps']:,}" if run["finished"] else f"{run['step']:,} of {run['steps']:,}"
-        table.add_row(run["run"], run["task"], steps, f"{scores} ({run['part']})" if scores else "")
+        table.add_row(
+            escape(run["run"]), run["task"], steps, f"{scores} ({run['part']})" if scores else ""
+        )
     return table

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..errors import UserError
+from ..errors import UserError, user_input
 from ..evaluate.translations import room
+from ..models.load import load_pretrained, load_tokenizer
 from ..train.build import MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
-
-    from transformers import PreTrainedTokenizerFast
 
     from ..config.schema import RunConfig, Task
     from ..train.run_folder import RunFolder
@@ -38,9 +37,12 @@ class Answer:
 
     given: str
     answers: list[dict[str, Any]]
+    problem: str | None = None  # why there is no answer
 
     def values(self) -> dict[str, Any]:
         """For programs."""
+        if self.problem is not None:
+            return {"input": self.given, "error": self.problem}
         return {"input": self.given, "answers": self.answers}
 
     def text(self) -> str:
@@ -63,38 +65,39 @@ def predict_texts(
 ) -> Iterator[Answer]:
     """Answers in the order of the texts. For features a text is a JSON list of numbers.
 
-    `onnx` is an exported file of this run's model, which then answers in its place.
+    An input that cannot be answered gives an answer with its `problem`, and the others go on.
+    `which` is best, last or the step of a checkpoint. `onnx` is an exported file of this run's
+    model, which then answers in its place.
     """
     config = folder.config()
-    path = folder.path / which
-    if which not in ("best", "last"):
-        raise UserError(f"--model must be best or last: got {which!r}.")
-    if not path.is_dir() and which == "best":
-        path = folder.last
-    if not path.is_dir():
-        raise UserError(f"{folder.path} has no {which} model yet. Train it first.")
+    path = folder.model_folder(which)
     model = _model(MODELS[config.task], path, onnx)
     answer = _ANSWERS[config.task]
-    tokenizer = _tokenizer(path) if (path / "tokenizer.json").is_file() else None
+    tokenizer = load_tokenizer(path)
+    if tokenizer is None and getattr(model.config, "feature_size", None) is None:
+        raise UserError(f"{path} has no tokenizer.json, which its model needs.")
     torch.manual_seed(options.seed)
     for text in texts:
-        if text.strip():
+        try:
+            if not text.strip():
+                raise UserError("the input is empty.")
             yield Answer(text, answer(model, tokenizer, text, config, options))
+        except UserError as error:
+            yield Answer(text, [], str(error))
 
 
 def _model(kind: Any, path: Path, onnx: Path | None) -> Any:
     if onnx is not None:
         from .onnx import OnnxInstead
 
-        return OnnxInstead(onnx, kind, kind.config_class.from_pretrained(path))
-    model = kind.from_pretrained(path).eval()
+        with user_input(f"cannot read {path / 'config.json'}"):
+            config = kind.config_class.from_pretrained(
+                path, trust_remote_code=False, local_files_only=True
+            )
+        with user_input(f"cannot use {onnx}"):
+            return OnnxInstead(onnx, kind, config)
+    model = load_pretrained(kind, path).eval()
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _tokenizer(path: Any) -> PreTrainedTokenizerFast:
-    from transformers import PreTrainedTokenizerFast
-
-    return PreTrainedTokenizerFast.from_pretrained(path)
 
 
 def _fill_mask(
@@ -190,14 +193,13 @@ def _encode(
 
 
 def _features(text: str, width: int) -> torch.Tensor:
-    try:
+    rule = f"the input must be a JSON list of positions with {width} finite number(s) each"
+    with user_input(f"{rule}: got {_short(text)}"):
         values = torch.tensor(json.loads(text), dtype=torch.float32)
-        return values.reshape(1, -1, width)
-    except (ValueError, TypeError, RuntimeError) as error:
-        raise UserError(
-            f"the input must be a JSON list of positions with {width} number(s) each: "
-            f"got {_short(text)}."
-        ) from error
+        values = values.reshape(1, -1, width)
+        if not values.numel() or not bool(torch.isfinite(values).all()):
+            raise ValueError("it is empty or not finite")
+        return values
 
 
 def _without_frame(tokenizer: Any, ids: list[int]) -> str:

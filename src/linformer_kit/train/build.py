@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
+import torch
 from transformers import PreTrainedModel, set_seed
 
 from ..errors import UserError
+from ..machine_memory import total_memory
 from ..models import (
     LinformerConfig,
     LinformerForCausalLM,
@@ -64,14 +67,51 @@ def model_config(
         raise _refused(error) from error
 
 
+def check_memory(
+    config: RunConfig, *, parameters: int | None = None, mean_length: float = 1.0
+) -> None:
+    """Refuse a training that cannot fit into the memory of this machine.
+
+    A lower bound: weights, gradients and Adam's two moments in float32, and of the activations the
+    hidden states alone, for rows of the mean length. Without `parameters`, those of the matrices
+    of the layers are counted.
+    """
+    options = config.model.options
+    width = int(options.get("hidden_size") or LinformerConfig.hidden_size)
+    layers = int(options.get("num_hidden_layers") or LinformerConfig.num_hidden_layers)
+    if parameters is None:
+        hidden = int(options.get("intermediate_size") or LinformerConfig.intermediate_size)
+        parameters = layers * (4 * width * width + 2 * width * hidden)
+    tokens = int(config.train.batch_size // config.train.accumulate * mean_length)
+    kept = 2 if config.train.gradient_checkpointing else layers + 1
+    shards = int(os.environ.get("WORLD_SIZE", "1"))
+    needed = 16 * parameters // shards + 4 * tokens * width * kept // shards
+    if needed > total_memory():
+        raise UserError(
+            f"this training needs at least {needed / 1e9:,.1f} GB ({parameters:,} parameters, "
+            f"{tokens:,} tokens a batch): this machine has {total_memory() / 1e9:,.1f} GB. Make "
+            "model.hidden_size, model.num_hidden_layers, data.max_length or train.batch_size "
+            "smaller, or raise train.accumulate."
+        )
+
+
 def build_model(
     config: RunConfig, prepared: Prepared, tokenizer: PreTrainedTokenizerFast | None
 ) -> PreTrainedModel:
     """A new model whose weights follow from the seed."""
     made = model_config(config, prepared, tokenizer)
+    kind = MODELS[config.task]
+    counts = prepared.meta["parts"]["train"]
+    read = counts["tokens"] - counts.get("cut_tokens", 0)
+    try:
+        with torch.device("meta"):  # sizes without memory
+            sizes = [parameter.numel() for parameter in kind(made).parameters()]
+    except (ValueError, TypeError) as error:
+        raise _refused(error) from error
+    check_memory(config, parameters=sum(sizes), mean_length=read / max(counts["rows"], 1))
     set_seed(config.seed)
     try:
-        return MODELS[config.task](made)
+        return kind(made)
     except (ValueError, TypeError) as error:
         raise _refused(error) from error
 

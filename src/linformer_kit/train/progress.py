@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import sys
 import time
@@ -48,6 +49,10 @@ class Report:
             (self.bar.console if self.bar is not None else self.console).print(text, markup=False)
         else:
             print(json.dumps(values) if values else text, flush=True)
+
+    def notice(self, event: str, text: str, **values: Any) -> None:
+        """Something the user must know: the sentence, elsewhere as JSON with its figures."""
+        self.line(text, event=event, message=text, **values)
 
     def start_bar(self, total: int, done: int) -> None:
         if not self.terminal:
@@ -153,9 +158,12 @@ class Logging(TrainerCallback):
     def _keep_best(self, step: int, scores: dict[str, float]) -> None:
         name, more = MAIN[self.trainer.config.task]
         score = scores[name]
-        best = self.folder.best / "score.json"
-        known = json.loads(best.read_text())["score"] if best.is_file() else None
+        known = self.folder.best_score()
         self.trainer.accelerator.wait_for_everyone()  # all have read before one writes
+        if not math.isfinite(score):
+            text = f"step {step}: {name} is {score}, so this is not the best model."
+            self.report.notice("not finite", text, step=step)
+            return
         if known is not None and not (score > known if more else score < known):
             return
         self.trainer.save_model_folder(

@@ -1,4 +1,4 @@
-"""Train: prepare, build, train or go on, keep the best and the last model, evaluate."""
+"""Train: prepare, build, train or resume, keep the best and the last model, evaluate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,16 +17,22 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 
 from ..core.allocator import keep_memory
 from ..data.collate import Collate
+
+try:
+    from ..data.examples import unread
+except ImportError:  # TEMPORARY
+    unread = lambda *a: None  # noqa
 from ..data.masking import Masking
 from ..data.order import TrainingOrder
 from ..data.prepare import Prepared, prepare
 from ..data.rows import Rows
 from ..errors import UserError
 from ..evaluate.metrics import Metrics
-from .build import build_model
+from ..runs.lock import lock_run
+from .build import build_model, check_memory
 from .environment import describe
 from .progress import Logging, Report, StopPolitely
-from .run_folder import GO_ON, RunFolder, clean, step_of, write_whole
+from .run_folder import RESUME_HINT, RunFolder, step_of, write_whole
 from .trainer import RunTrainer, scores_of
 
 if TYPE_CHECKING:
@@ -70,20 +76,36 @@ def train(
         report.line(f"{folder.path} is finished. --overwrite trains it again.")
         return folder
     prepared = prepare(config, tell=tell)
+    for part, counts in prepared.meta["parts"].items():
+        if (sentence := unread(part, counts, config.data.max_length)) is not None:
+            report.notice("unread", sentence, part=part, **counts)
     set_machine(config)
     tokenizer = prepared.tokenizer()
     model = build_model(config, prepared, tokenizer)
-    if rank == 0:  # nothing is written before everything is known to be right
-        folder.open_for(config, overwrite=overwrite)
-    trainer = make_trainer(
-        config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
-    )
-    trainer.accelerator.wait_for_everyone()
-    start = folder.last_checkpoint()
+    with ExitStack() as held:
+        if rank == 0:  # nothing is written before everything is known to be right
+            folder.create()
+            digest = prepared.meta.get("digest", {})
+            held.enter_context(lock_run(folder.path))
+            for path in folder.open_for(config, digest, overwrite=overwrite):
+                report.line(
+                    f"{path} was not written by a run and stays.", event="kept", path=str(path)
+                )
+        trainer = make_trainer(
+            config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
+        )
+        trainer.accelerator.wait_for_everyone()
+        return _train_and_evaluate(trainer, folder, prepared, report)
+
+
+def _train_and_evaluate(
+    trainer: RunTrainer, folder: RunFolder, prepared: Prepared, report: Report
+) -> RunFolder | None:
+    config = trainer.config
+    start = _checkpoint_to_resume(folder, report)
     if trainer.args.should_save:
-        clean(folder.path)
-        clean(folder.checkpoints)
         folder.forget_after(0 if start is None else step_of(start))
+        processes = trainer.args.world_size
         environment = describe(config, world=processes, threads=torch.get_num_threads())
         write_whole(folder.path / "environment.json", json.dumps(environment, indent=1) + "\n")
     logging = Logging(trainer, folder, report)
@@ -92,7 +114,7 @@ def train(
     if trainer.args.should_save:
         trainer.add_callback(TensorBoardCallback(_events(folder.path / "tensorboard")))
     if start is not None:
-        report.line(f"going on from step {step_of(start)}", step=step_of(start), event="resumed")
+        report.line(f"resuming from step {step_of(start)}", step=step_of(start), event="resumed")
     with StopPolitely() as stop, _event_errors_told_once():
         trainer.add_callback(stop)
         try:
@@ -103,13 +125,13 @@ def train(
             if error.errno not in CANNOT_WRITE:
                 raise
             reason = error.strerror or error
-            raise UserError(f"cannot go on writing to {folder.path}: {reason}. {GO_ON}") from error
+            raise UserError(f"cannot write to {folder.path}: {reason}. {RESUME_HINT}") from error
         finally:
             report.stop_bar()
     if stop.asked and trainer.state.global_step < config.train.steps:
         saved = folder.last_checkpoint()
         where = "nothing is saved yet" if saved is None else f"saved at step {step_of(saved)}"
-        report.line(f"Stopped: {where}. The same command goes on: {_command()}")
+        report.line(f"Stopped: {where}. The same command resumes: {_command()}")
         return None
     trainer.save_model_folder(folder.last)
     from ..evaluate.run import evaluate_run
@@ -118,9 +140,28 @@ def train(
     return folder
 
 
+def _checkpoint_to_resume(folder: RunFolder, report: Report) -> Path | None:
+    """The newest intact checkpoint; damaged ones are reported and left alone."""
+    start, problems = folder.intact_checkpoint()
+    if problems and start is None:
+        raise UserError(
+            f"{problems[0]}, and there is no older checkpoint. Restore it, or train from the start "
+            "with --overwrite."
+        )
+    for problem in problems:
+        assert start is not None
+        report.line(
+            f"{problem}. Resuming from step {step_of(start)} instead.",
+            event="damaged",
+            what=problem,
+        )
+    return start
+
+
 def check_machine(config: RunConfig, processes: int) -> None:
     """Refuse what this machine cannot do before anything is written."""
     train = config.train
+    check_memory(config)
     if train.batch_size % (processes * train.accumulate):
         raise UserError(
             f"train.batch_size must be a multiple of processes x train.accumulate = {processes} x "

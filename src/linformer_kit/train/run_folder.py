@@ -1,40 +1,58 @@
-"""A run's folder: everything about it, each file whole or not there.
+"""A run's folder: everything about it, each file complete or absent.
 
+run.json          the marker of a run, with the digest of its data
 config.yaml       the resolved configuration
 environment.json  versions, commit, machine, seed
 metrics.jsonl     what was logged, a line each
 tensorboard/      the same as events
-checkpoints/      where training can go on
+checkpoints/      where training can resume
 best/, last/      models and tokenizer, for `from_pretrained`
 evaluation.json   the final scores: the run is finished
+
+Nothing is removed from or replaced in a folder without the marker, and in one with it only what a
+run wrote: the files above, and the files listed in the manifests of `best/`, `last/` and the
+checkpoints. Everything else is the user's.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
+import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from ..config import load as configs
 from ..config import yaml_text
-from ..errors import UserError
+from ..errors import UserError, user_input
+from ..runs.lock import HOLDER, LOCK
+from ..runs.manifest import (
+    STAGING,
+    clean_staging,
+    damage,
+    foreign_files,
+    remove_empty_folders,
+    remove_written,
+)
+from ..runs.models import CHECKPOINT, MODELS, checkpoint_folders, model_folder, step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator
 
     from ..config.schema import RunConfig
 
-STAGING = ".saving"
-GO_ON = (
-    "What was saved before is intact; make room and give the same command again to go on from "
+RESUME_HINT = (
+    "What was saved before is intact; make room and give the same command again to resume from "
     "there."
 )
-CHECKPOINT = "checkpoint-"
-# Where and how a run is computed, not what: these may change when it goes on.
-FREE = {
+MARKER = "run.json"
+KIND = "linformer-kit run"
+FILES = (MARKER, "config.yaml", "environment.json", "metrics.jsonl", "evaluation.json")
+FOLDERS = (*MODELS, "checkpoints", "tensorboard")
+EVENTS = "events.out.tfevents.*"
+# Where and how a run is computed, not what: these may change when it is resumed.
+MAY_CHANGE = {
     ("run",), ("data", "cache"), ("train", "keep"), ("train", "keep_memory"), ("train", "threads"),
     ("train", "workers"),
 }  # fmt: skip
@@ -45,6 +63,10 @@ class RunFolder:
     """The files of a run."""
 
     path: Path
+
+    @property
+    def marker_file(self) -> Path:
+        return self.path / MARKER
 
     @property
     def config_file(self) -> Path:
@@ -74,6 +96,14 @@ class RunFolder:
     def finished(self) -> bool:
         return self.evaluation_file.is_file()
 
+    @property
+    def has_marker(self) -> bool:
+        """Whether a run made this folder."""
+        try:
+            return bool(json.loads(self.marker_file.read_bytes()).get("kind") == KIND)
+        except (OSError, ValueError, AttributeError, RecursionError):
+            return False
+
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
         """The folder of a run that was started."""
@@ -89,40 +119,162 @@ class RunFolder:
         """Refuse a folder that holds anything but a run of this configuration. Writes nothing."""
         if not self.path.exists():
             return
-        if not self.config_file.is_file():
-            if not self.path.is_dir() or any(self.path.iterdir()):
+        if not self.path.is_dir():
+            raise UserError(f"{self.path} is a file. Name a folder for the run with run=...")
+        if not self.has_marker:
+            leftover = {f"{STAGING}-{MARKER}", LOCK, HOLDER}  # of a start that was killed
+            if {path.name for path in self.path.iterdir()} - leftover:
                 raise UserError(
                     f"{self.path} exists and is not a run's folder: it is left alone. "
                     "Name another with run=..."
                 )
             return
+        for name in FOLDERS:
+            path = self.path / name
+            if path.is_symlink() or (path.exists() and not path.is_dir()):
+                raise UserError(
+                    f"{path} is not a folder that a run wrote. Move it elsewhere, or name another "
+                    "folder with run=..."
+                )
         if overwrite:
+            self._check_place(config)
             return
-        difference = _difference(
-            _flat(yaml_text.parse(self.config_file.read_text(encoding="utf-8"))),
-            _flat(configs.resolved(config)),
-        )
+        with user_input(f"cannot read {self.config_file}"):
+            there = yaml_text.parse(self.config_file.read_text(encoding="utf-8"))
+        difference = _difference(_flat(there), _flat(configs.resolved(config)))
         if difference:
             raise UserError(
                 f"{self.path} holds a run of another configuration: {difference}. "
                 "Name another folder with run=..., or use --overwrite."
             )
 
-    def open_for(self, config: RunConfig, *, overwrite: bool) -> None:
-        """Make the folder, or go on in it, after `check_for`."""
+    def create(self) -> None:
+        """Make the folder itself."""
         try:
-            if overwrite and self.config_file.is_file():
-                shutil.rmtree(self.path)
-            self.checkpoints.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from error
+
+    def open_for(self, config: RunConfig, digest: dict[str, Any], *, overwrite: bool) -> list[Path]:
+        """Create the folder, or open it to resume, after `check_for` and under the lock.
+
+        With `overwrite` the files of an earlier run are removed; returned are those that stay
+        because a run did not write them.
+        """
+        left: list[Path] = []
+        try:
+            if overwrite and self.has_marker:
+                left = self._remove_run()
+            if self.has_marker:
+                self._check_digest(digest)
+            else:
+                marker = {"kind": KIND, "data": digest}
+                write_whole(self.marker_file, json.dumps(marker, indent=1) + "\n")
+            self.checkpoints.mkdir(exist_ok=True)
             if not self.config_file.is_file():
                 write_whole(self.config_file, yaml_text.dump(configs.resolved(config)))
+            self._clean()
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}.") from error
+        return left
+
+    def same_data(self, digest: dict[str, Any]) -> bool:
+        """Whether these are the rows and labels that the run was started with."""
+        known = self._digest()
+        return all(known.get(name) == digest[name] for name in digest if name != "tokenizer")
+
+    def _digest(self) -> dict[str, Any]:
+        with user_input(f"cannot read {self.marker_file}"):
+            return dict(json.loads(self.marker_file.read_bytes())["data"])
+
+    def _check_digest(self, digest: dict[str, Any]) -> None:
+        known = self._digest()
+        changed = [name for name in digest if known.get(name) != digest[name]]
+        if changed:
+            raise UserError(
+                f"the data of {self.path} has changed since the run was started "
+                f"({', '.join(changed)}), so it cannot be resumed. Restore the data, name another "
+                "folder with run=..., or train from the start with --overwrite."
+            )
+
+    def _check_place(self, config: RunConfig) -> None:
+        """Refuse to overwrite in a folder that holds more than a run by its place."""
+        here = self.path.resolve()
+        places = [("the working directory", Path.cwd()), ("a home folder", Path.home())]
+        for part in ("train", "validation", "test"):
+            for name in _sources(getattr(config.data, part)):
+                known = re.split(r"[*?\[]", name)[0] if not Path(name).exists() else name
+                places.append((f"data.{part}", Path(known).expanduser()))
+        if config.tokenizer.path is not None:
+            places.append(("tokenizer.path", Path(config.tokenizer.path).expanduser()))
+        for what, place in places:
+            inside = place.resolve()
+            if inside.exists() and (here == inside or here in inside.parents):
+                raise UserError(
+                    f"--overwrite is refused in {self.path}: it holds {what} ({place}). Name "
+                    "another folder with run=..."
+                )
+
+    def _remove_run(self) -> list[Path]:
+        """Remove what a run wrote here, the marker last. What is left is returned."""
+        for name in MODELS:
+            remove_written(self.path / name)
+        for path in self.checkpoint_folders():
+            remove_written(path)
+        self._clean()
+        tensorboard = self.path / "tensorboard"
+        for path in tensorboard.glob(EVENTS):
+            if path.is_file() and not path.is_symlink():
+                path.unlink()
+        for folder in (self.checkpoints, tensorboard):
+            if folder.is_dir():
+                remove_empty_folders(folder)
+        for name in reversed(FILES):
+            path = self.path / name
+            if path.is_file() and not path.is_symlink():
+                path.unlink()
+        return [path for path in foreign_files(self.path) if path.name not in (LOCK, HOLDER)]
+
+    def _clean(self) -> None:
+        """Remove what a crash left half written."""
+        clean_staging(self.path, {*FILES, *MODELS})
+        if self.checkpoints.is_dir():
+            staged = (path.name.rpartition(CHECKPOINT) for path in self.checkpoints.iterdir())
+            clean_staging(
+                self.checkpoints,
+                {f"{CHECKPOINT}{step}" for _, found, step in staged if found and step.isdigit()},
+            )
+
+    def model_folder(self, which: str) -> Path:
+        """The folder of a model: best, last, or the step of a checkpoint."""
+        return model_folder(self.path, which)
+
+    def best_score(self) -> float | None:
+        """The validation score of the best model so far."""
+        file = self.best / "score.json"
+        if not file.is_file():
+            return None
+        with user_input(f"cannot read {file}", remedy="Remove the folder it is in."):
+            return float(json.loads(file.read_bytes())["score"])
+
+    def checkpoint_folders(self) -> list[Path]:
+        """The checkpoints that a run wrote, oldest first, damaged or not."""
+        return checkpoint_folders(self.path)
 
     def last_checkpoint(self) -> Path | None:
-        """The newest checkpoint. Each is complete: it gets its name when it is."""
-        found = sorted(self.checkpoints.glob(f"{CHECKPOINT}*"), key=step_of)
+        """The newest checkpoint. Each was complete when it got its name."""
+        found = self.checkpoint_folders()
         return found[-1] if found else None
+
+    def intact_checkpoint(self) -> tuple[Path | None, list[str]]:
+        """The newest checkpoint that is undamaged, and what is wrong with newer ones."""
+        problems = []
+        for path in reversed(self.checkpoint_folders()):
+            problem = damage(path) or unreadable(path)
+            if problem is None:
+                return path, problems
+            problems.append(f"{path} is damaged: {problem}")
+        return None, problems
 
     def forget_after(self, step: int) -> None:
         """Drop what was logged after this step: it will be logged again."""
@@ -135,24 +287,58 @@ class RunFolder:
         """What was logged; a line torn by a crash is left out."""
         if not self.metrics_file.is_file():
             return
-        for line in self.metrics_file.read_text(encoding="utf-8").splitlines():
+        with user_input(f"cannot read {self.metrics_file}"):
+            lines = self.metrics_file.read_bytes().splitlines()
+        for line in lines:
             try:
-                yield json.loads(line)
-            except json.JSONDecodeError:
+                found = json.loads(line)
+            except (ValueError, RecursionError):
                 continue
+            if isinstance(found, dict) and isinstance(found.get("step"), int):
+                yield found
 
     def evaluation(self) -> dict[str, Any] | None:
+        """The final scores of a finished run."""
         if not self.finished:
             return None
-        return cast("dict[str, Any]", json.loads(self.evaluation_file.read_text(encoding="utf-8")))
+        with user_input(
+            f"cannot read {self.evaluation_file}",
+            remedy="Remove it and give the command of the training again.",
+        ):
+            found = json.loads(self.evaluation_file.read_bytes())
+            if not isinstance(found, dict) or not isinstance(found.get("metrics"), dict):
+                raise ValueError("it holds no metrics")
+        return cast("dict[str, Any]", found)
 
 
-def step_of(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix(CHECKPOINT))
+def unreadable(checkpoint: Path) -> str | None:
+    """Why training cannot resume from a checkpoint, or None. Nothing is unpickled freely."""
+    import torch
+    from safetensors import safe_open
+
+    try:
+        with user_input("trainer_state.json"):
+            state = json.loads((checkpoint / "trainer_state.json").read_bytes())
+            if state["global_step"] != step_of(checkpoint):
+                raise ValueError(f"it is of step {state['global_step']}")
+        weights = checkpoint / "model.safetensors"
+        if weights.is_file():
+            with user_input(weights.name), safe_open(weights, framework="pt") as tensors:
+                tensors.keys()
+        elif not (checkpoint / "pytorch_model_fsdp.bin").is_file():
+            raise UserError(f"{weights.name} is missing")
+        optimizer = checkpoint / "optimizer.pt"
+        optimizer = optimizer if optimizer.is_file() else checkpoint / "optimizer.bin"
+        for path in (optimizer, checkpoint / "scheduler.pt"):
+            with user_input(path.name):
+                torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+    except UserError as error:
+        return str(error)
+    return None
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is the old one or the new one, whatever happens."""
+    """Write a file atomically: it is the old one or the new one, whatever happens."""
     staging = path.with_name(f"{STAGING}-{path.name}")
     try:
         with staging.open("w", encoding="utf-8") as file:
@@ -162,48 +348,18 @@ def write_whole(path: Path, text: str) -> None:
         staging.replace(path)
     except OSError as error:
         raise UserError(
-            f"cannot write {path}: {error.strerror or error}. What stood there is intact; make "
+            f"cannot write {path}: {error.strerror or error}. What was there is intact; make "
             "room, or use another folder, and give the same command again."
         ) from error
 
 
-def put_whole(staging: Path, final: Path) -> None:
-    """Give a finished folder its name. What stood there goes when the new one is in place."""
-    for path in [*staging.rglob("*"), staging]:
-        _to_disk(path)
-    old = final.with_name(f"{STAGING}-old-{final.name}")
-    shutil.rmtree(old, ignore_errors=True)
-    if final.exists():
-        final.rename(old)
-    staging.rename(final)
-    _to_disk(final.parent)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def clean(folder: Path) -> None:
-    """Remove what a crash left half written; put back what it had moved aside."""
-    for path in folder.glob(f"{STAGING}-old-*"):
-        final = path.with_name(path.name.removeprefix(f"{STAGING}-old-"))
-        if not final.exists():
-            path.rename(final)
-    for path in folder.glob(f"{STAGING}*"):
-        if path.is_dir():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            path.unlink(missing_ok=True)
-
-
-def _to_disk(path: Path) -> None:
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return  # not every system opens a folder
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+def _sources(source: Any) -> Iterable[str]:
+    """The paths that a data source names."""
+    if source is None:
+        return ()
+    if isinstance(source, str):
+        return (source,)
+    return source if isinstance(source, list) else (source.source, source.target)
 
 
 def _flat(values: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
@@ -211,13 +367,13 @@ def _flat(values: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any
         return {place: values}
     flat: dict[tuple[str, ...], Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, (*place, name))
+        flat |= _flat(value, (*place, str(name)))
     return flat
 
 
 def _difference(there: dict[tuple[str, ...], Any], here: dict[tuple[str, ...], Any]) -> str | None:
     for place in sorted({*there, *here}):
         old, new = there.get(place), here.get(place)
-        if old != new and place not in FREE:
+        if old != new and place not in MAY_CHANGE:
             return f"{'.'.join(place)} is {old!r} there and {new!r} here"
     return None

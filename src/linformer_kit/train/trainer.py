@@ -24,7 +24,8 @@ from transformers import Trainer, TrainerCallback
 from ..core.learning import by_rate
 from ..errors import UserError
 from ..evaluate.scores import row_scores
-from .run_folder import CHECKPOINT, GO_ON, STAGING, put_whole, step_of
+from ..runs.manifest import STAGING, remove_written, replace_folder
+from .run_folder import CHECKPOINT, RESUME_HINT, RunFolder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -64,6 +65,7 @@ class RunTrainer(Trainer):
         self.vocab_size = vocab_size
         self.tokens_seen = 0
         self.waited = 0.0  # seconds that steps waited for data
+        self._micro_batches = 0  # of the step under way
         self.logging: Logging | None = None
         super().__init__(**kwargs)
         self._loss_shifts_labels = config.task == "clm"
@@ -108,7 +110,57 @@ class RunTrainer(Trainer):
         """By length, so that little is padded."""
         return np.argsort(cast("Rows", eval_dataset).column("length"), kind="stable").tolist()
 
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        """As Trainer's; a loss that is not finite ends the run before the weights are updated."""
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        value = (loss[0] if isinstance(loss, tuple) else loss).detach()
+        if model.training and not bool(torch.isfinite(value)):
+            raise UserError(self._about_loss(model, inputs, float(value)))
+        self._micro_batches += 1
+        return loss
+
+    def _about_loss(self, model: nn.Module, inputs: dict[str, Any], loss: float) -> str:
+        """Where a loss that is not finite comes from: which rows, or weights that have diverged."""
+        step = self.state.global_step
+        rows = []
+        if self.order is not None:
+            draws = self.order.step(step)
+            turn = self._micro_batches * self.args.world_size + self.args.process_index
+            rows = [row for row, _ in draws[turn * self.order.batch_size :]]
+        bad = []
+        if not self.is_fsdp_enabled:  # there a forward call waits for the other processes
+            plain = self.accelerator.unwrap_model(model)
+            with torch.no_grad():
+                for place in range(len(inputs["labels"])):
+                    alone = {name: value[place : place + 1] for name, value in inputs.items()}
+                    if not bool(torch.isfinite(plain(**alone).loss)):
+                        bad.append(place)
+        every = len(bad) == len(inputs["labels"]) or not bad
+        if every or not rows:
+            where = "in every row of the batch: the weights have diverged. Lower train.lr"
+        else:
+            numbers = ", ".join(str(rows[place]) for place in bad[:5])
+            where = f"in row {numbers} of the training part. Check its values, or lower train.lr"
+        return (
+            f"the loss is {loss} at step {step + 1}, {where}. The run is stopped; the last "
+            "checkpoint is intact."
+        )
+
+    def _check_weights_finite(self) -> None:
+        """Refuse to save weights that are not finite over the last good ones."""
+        for name, parameter in cast("nn.Module", self.model).named_parameters():
+            local = getattr(parameter, "to_local", lambda parameter=parameter: parameter)()
+            if not bool(torch.isfinite(local).all()):
+                raise UserError(
+                    f"the weights are not finite after step {self.state.global_step} ({name}), so "
+                    "they are not saved. The last checkpoint is intact. Lower train.lr, or set "
+                    "train.clip."
+                )
+
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        self._micro_batches = 0
         started = time.perf_counter()
         batches, items = super().get_batch_samples(*args, **kwargs)
         self.waited += time.perf_counter() - started
@@ -165,6 +217,7 @@ class RunTrainer(Trainer):
         home = Path(str(self.args.output_dir))
         name = f"{CHECKPOINT}{self.state.global_step}"
         staging = home / f"{STAGING}-{name}"
+        self._check_weights_finite()
         with saving(home, staging):
             self.args.output_dir = str(staging)
             try:
@@ -173,23 +226,23 @@ class RunTrainer(Trainer):
                 self.args.output_dir = str(home)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                put_whole(staging / name, home / name)
+                replace_folder(staging / name, home / name)
                 shutil.rmtree(staging, ignore_errors=True)
-                for old in sorted(home.glob(f"{CHECKPOINT}*"), key=step_of)[
-                    : -self.config.train.keep
-                ]:
-                    shutil.rmtree(old, ignore_errors=True)
+                folder = RunFolder(home.parent)
+                for old in folder.checkpoint_folders()[: -self.config.train.keep]:
+                    remove_written(old)
         self.accelerator.wait_for_everyone()
 
     def save_model_folder(self, final: Path, score: dict[str, Any] | None = None) -> None:
         """Model, tokenizer and score as a folder for `from_pretrained`, replaced as a whole."""
         staging = final.with_name(f"{STAGING}-{final.name}")
+        self._check_weights_finite()
         with saving(final.parent, staging):
             self.save_model(str(staging), _internal_call=True)
             if self.args.should_save:
                 if score is not None:
                     (staging / "score.json").write_text(json.dumps(score) + "\n")
-                put_whole(staging, final)
+                replace_folder(staging, final)
         self.accelerator.wait_for_everyone()
 
 
@@ -217,7 +270,7 @@ class saving:  # noqa: N801  (reads as a verb, like contextlib's)
             reason = f"writing failed, is the disk full? ({str(error).splitlines()[0]})"
         if reason is not None:
             shutil.rmtree(self.staging, ignore_errors=True)
-            raise UserError(f"cannot save to {self.home}: {reason}. {GO_ON}") from error
+            raise UserError(f"cannot save to {self.home}: {reason}. {RESUME_HINT}") from error
 
 
 def scores_of(prediction: EvalPrediction) -> np.ndarray:

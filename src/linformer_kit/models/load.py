@@ -1,0 +1,151 @@
+"""Load a model from a local folder, or say in one line why it cannot be loaded.
+
+Only safetensors files are read: a pickled file is refused by name before anything is unpickled. A
+model is never completed with random weights, and never returned with weights that are not finite.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import torch
+
+from ..errors import UserError, user_input
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+Model = TypeVar("Model", bound="PreTrainedModel")
+
+PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+SHOWN = 4  # names of tensors in one message
+
+
+def load_pretrained(kind: type[Model], folder: Path) -> Model:
+    """The model of class `kind` in a folder that `save_pretrained` wrote."""
+    names = architectures(folder)
+    if kind.__name__ not in names:
+        raise UserError(
+            f"{folder} holds {' or '.join(names) or 'a model without a class'}: this needs a "
+            f"{kind.__name__}. Name the folder of such a model."
+        )
+    check_safetensors(folder)
+    with user_input(f"cannot load the model {folder}", remedy="Save or train it anew."), quiet():
+        loaded: Any = kind.from_pretrained(
+            folder,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+            ignore_mismatched_sizes=True,  # reported below, by name
+            output_loading_info=True,
+        )
+    model, info = loaded
+    check_weights(model, info, folder)
+    return cast("Model", model)
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast | None:
+    """The tokenizer saved beside a model; None where the inputs are features."""
+    from transformers import PreTrainedTokenizerFast
+
+    if not (folder / "tokenizer.json").is_file():
+        return None
+    with user_input(f"cannot load the tokenizer in {folder}"), quiet():
+        return cast(
+            "PreTrainedTokenizerFast",
+            PreTrainedTokenizerFast.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            ),
+        )
+
+
+def architectures(folder: Path) -> list[str]:
+    """The class names in a folder's config.json, which must be there."""
+    file = folder / "config.json"
+    if not folder.is_dir():
+        raise UserError(f"there is no model folder {folder}.")
+    if not file.is_file():
+        raise UserError(f"{folder} is not a model: it has no config.json.")
+    with user_input(f"{file} is not a model's configuration"):
+        said = json.loads(file.read_bytes())
+        if not isinstance(said, dict):
+            raise TypeError(f"it must be a JSON object: got {type(said).__name__}")
+        names = said.get("architectures") or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError("'architectures' must be a list of class names")
+    return names
+
+
+def check_safetensors(folder: Path) -> None:
+    """Refuse a folder without safetensors weights, naming pickled ones."""
+    if any(folder.glob("*.safetensors")):
+        return
+    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)
+    if pickled:
+        raise UserError(
+            f"{folder} holds its weights as {pickled[0]}, a pickle file, which can run code and is "
+            "not read. Convert it to model.safetensors with save_pretrained."
+        )
+    raise UserError(f"{folder} has no model.safetensors.")
+
+
+def check_weights(
+    model: torch.nn.Module, info: dict[str, Any], where: object, *, optional: tuple[str, ...] = ()
+) -> None:
+    """Refuse a model with missing, unused or non-finite weights, naming the tensors.
+
+    `info` is transformers' loading info. Tensors whose name contains one of `optional` may be
+    missing, and with `optional` given the file may hold more than the model uses (other heads).
+    """
+    missing = sorted(
+        name for name in info["missing_keys"] if not any(part in name for part in optional)
+    )
+    if missing:
+        raise UserError(
+            f"{where} lacks {len(missing)} of the model's tensors: {_names(missing)}. Copy the "
+            "model again, or train it anew."
+        )
+    other_shape = [f"{name} {tuple(there)}" for name, there, _ in info["mismatched_keys"]]
+    if other_shape:
+        raise UserError(
+            f"{where} holds {len(other_shape)} tensors of another shape than its configuration "
+            f"says: {_names(other_shape)}. Its config.json and its weights do not belong together."
+        )
+    unused = [] if optional else sorted(info["unexpected_keys"])
+    if unused:
+        raise UserError(
+            f"{where} holds {len(unused)} tensors that its configuration has no use for: "
+            f"{_names(unused)}. Its config.json and its weights do not belong together."
+        )
+    spoiled = [
+        name
+        for name, tensor in model.state_dict().items()
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+    ]
+    if spoiled:
+        raise UserError(
+            f"{where} has {len(spoiled)} tensors with NaN or infinite values: {_names(spoiled)}. "
+            "Use an earlier checkpoint."
+        )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers from printing what our own message says."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+def _names(names: list[str]) -> str:
+    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

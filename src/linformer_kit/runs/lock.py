@@ -1,0 +1,47 @@
+"""One process at a time writes to a run's folder.
+
+The lock is the kernel's (flock), so it ends with the process that holds it: a killed process leaves
+its files behind, but no lock.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+LOCK = ".lock"
+HOLDER = ".lock-holder"
+
+
+@contextmanager
+def lock_run(folder: Path) -> Iterator[None]:
+    """Hold the folder, or say which process does."""
+    lock = FileLock(folder / LOCK)
+    holder = folder / HOLDER
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        try:
+            who = holder.read_text(encoding="utf-8").strip() or "another process"
+        except (OSError, UnicodeDecodeError):
+            who = "another process"
+        raise UserError(
+            f"{folder} is in use by {who}. Wait until it has ended, stop it, or name another "
+            "folder with run=..."
+        ) from None
+    try:
+        holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
+        yield
+    finally:
+        holder.unlink(missing_ok=True)
+        lock.release()
