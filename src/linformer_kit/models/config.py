@@ -1,26 +1,27 @@
 """LinformerConfig: one flat configuration for every model.
 
-Names are BERT's where BERT has the thing; the rest are the core's. Values are checked when a config
-is made: their types by `strict`, everything else by building the core's modules without memory, so
-that what the core refuses, the config refuses.
+Names are BERT's where BERT has the thing; the rest are the core's. A value is checked by its rule
+(`rules.py`) when it is set. Whether values fit each other is checked when a config is made, by
+building the core's modules without memory, so that what the core refuses, the config refuses.
 """
 
-import dataclasses  # no postponed annotations here: `strict` reads them to check types
-import difflib
+import dataclasses
+import json
 import re
-from typing import Any, ClassVar, get_args
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import torch
-from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 
-from ..core import checks
 from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
+from ..core.names import CONFIG_NAMES, unknown_names
 from ..core.plan import Plan
 from ..core.positions import Positions, build_positions
-
-POOLINGS = ("cls", "mean", "max")
+from .rules import POOLINGS as POOLINGS  # imported from here by others
+from .rules import RULES, shown
 
 # What transformers itself hands to a config beyond its fields.
 _OF_TRANSFORMERS = {
@@ -36,20 +37,11 @@ _OF_TRANSFORMERS = {
     "tokenizer_class",
     "torch_dtype",
 }
-# The core's name for a thing: ours. What it says of a wrong value is said in our words.
-_OUR_NAMES = {
-    "dim": "hidden_size",
-    "depth": "num_hidden_layers",
-    "num_heads": "num_attention_heads",
-    "num_kv_heads": "num_key_value_heads",
-    "ff_dim": "intermediate_size",
-    "activation": "hidden_act",
-    "max_length": "max_position_embeddings",
-    "attention": "causal_attention",
-}
+# In a config.json: the names of attributes that a user added to the configuration.
+CUSTOM = "custom_attributes"
+_SHOWN = 5  # names in one message
 
 
-@strict
 class LinformerConfig(PreTrainedConfig):
     """What a Linformer is made of. `projection="full"` makes every model the vanilla Transformer.
 
@@ -84,6 +76,9 @@ class LinformerConfig(PreTrainedConfig):
         loss_chunk: for how many positions at a time the logits are made for a loss; 0 for all.
         return_logits: whether language models return logits beside a loss; None does in
             evaluation and not in training.
+
+    An unknown argument is an error. An attribute that is set later (`config.note = "v2"`) is kept:
+    it is saved, with its name under `custom_attributes`, and loaded again. Its value must be JSON.
 
     """
 
@@ -154,27 +149,91 @@ class LinformerConfig(PreTrainedConfig):
 
     def __post_init__(self, **others: Any) -> None:
         """Called with whatever is no field."""
-        for name in others:
-            if name not in _OF_TRANSFORMERS and not name.startswith("_"):
-                raise ValueError(self._about_unknown(name, others[name]))
+        custom = others.pop(CUSTOM, [])
+        RULES["architectures"](CUSTOM, custom)
+        unknown = [name for name in self._unknown(others) if name not in custom]
+        if unknown:
+            raise TypeError(self._about_unknown(unknown))
+        for name in others.keys() & RULES.keys():
+            RULES[name](name, others[name])
         super().__post_init__(**others)
         self._check()
+        try:
+            self.validate()
+        except StrictDataclassError as error:
+            raise ValueError(_one_line(error)) from error
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in RULES:
+            RULES[name](name, value)
+        try:
+            super().__setattr__(name, value)
+        except StrictDataclassError as error:
+            raise TypeError(_one_line(error)) from error
 
     @classmethod
     def from_dict(cls, config_dict: dict[str, Any], **kwargs: Any) -> "LinformerConfig":
         """A config as `to_dict` or a config.json has it: whole.
 
-        A key that is missing would silently take a default, so it is refused.
+        A key that is missing would silently take a default, so it is refused. Whatever is wrong
+        with the values is a ValueError.
         """
+        if not isinstance(config_dict, dict):
+            raise ValueError(f"a configuration must be a dictionary: got {shown(config_dict)}.")
+        kind = config_dict.get("model_type", cls.model_type)
+        if kind != cls.model_type:
+            raise ValueError(
+                f"this is the configuration of another model: got model_type={kind!r}, not "
+                f"{cls.model_type!r}."
+            )
         missing = [name for name in own_fields() if name not in config_dict]
         if missing:
+            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
             raise ValueError(
-                f"the configuration lacks {', '.join(map(repr, missing))}: it was written by "
-                f"another version of linformer-kit ({_written_by(config_dict)}), or by hand. Add "
-                "what is missing to its config.json, or make a LinformerConfig of the values you "
-                "know, which takes defaults for the others."
+                f"the configuration lacks {', '.join(map(repr, missing[:_SHOWN]))}{more}: it was "
+                "written by another version of linformer-kit "
+                f"({_written_by(config_dict)}), or by hand. Add what is missing to its "
+                "config.json, or make a LinformerConfig of the values you know, which takes "
+                "defaults for the others."
             )
-        return super().from_dict(config_dict, **kwargs)
+        changed = any(name in RULES for name in kwargs)
+        try:
+            made = super().from_dict(dict(config_dict), **kwargs)
+            if changed:
+                (made[0] if isinstance(made, tuple) else made)._check()
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+        return made
+
+    @classmethod
+    def _dict_from_json_file(cls, json_file: Any) -> dict[str, Any]:
+        try:
+            read = super()._dict_from_json_file(json_file)
+        except (ValueError, RecursionError) as error:
+            reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise ValueError(f"{json_file} is not valid JSON: {reason}.") from error
+        if not isinstance(read, dict):
+            raise ValueError(f"{json_file} must hold a JSON object: got {shown(read)}.")
+        return read
+
+    def to_dict(self) -> dict[str, Any]:
+        """All values; the names of custom attributes stand under `custom_attributes`."""
+        values: dict[str, Any] = super().to_dict()
+        custom = self._unknown(vars(self))
+        return values | {CUSTOM: custom} if custom else values
+
+    def to_json_file(self, json_file_path: Any, use_diff: bool = True) -> None:
+        """Write the configuration; what JSON cannot hold is refused before the file is touched."""
+        for name in self._unknown(vars(self)):
+            try:
+                json.dumps(getattr(self, name))
+            except (TypeError, ValueError) as error:
+                raise TypeError(
+                    f"the attribute {name!r} of a configuration is saved, so it must be JSON: got "
+                    f"{shown(getattr(self, name))}. Delete it before saving, or make it a number, "
+                    "a string, a list or a dictionary."
+                ) from error
+        super().to_json_file(json_file_path, use_diff)
 
     def get_text_config(
         self, decoder: bool | None = None, encoder: bool | None = None
@@ -290,31 +349,7 @@ class LinformerConfig(PreTrainedConfig):
         }
 
     def _check(self) -> None:
-        for name in ("vocab_size", "hidden_size", "max_position_embeddings"):
-            checks.positive(name, getattr(self, name))
-        for name in ("decoder_vocab_size", "feature_size"):
-            if getattr(self, name) is not None:
-                checks.positive(name, getattr(self, name))
-        for name in ("type_vocab_size", "loss_chunk"):
-            checks.whole(name, getattr(self, name))
-        for name in (
-            "hidden_dropout_prob",
-            "attention_probs_dropout_prob",
-            "activation_dropout",
-            "label_smoothing",
-        ):
-            checks.probability(name, getattr(self, name))
-        if self.classifier_dropout is not None:
-            checks.probability("classifier_dropout", self.classifier_dropout)
-        checks.one_of("pooling", self.pooling, POOLINGS)
-        for name in ("position_embedding_type", "decoder_position_embedding_type"):
-            if getattr(self, name) is not None:
-                checks.one_of(name, getattr(self, name), get_args(Positions))
-        if self.plan is not None and set(self.plan) != {"shorten", "attend"}:
-            raise ValueError(
-                "plan must say how to shorten and how to attend, "
-                f'{{"shorten": "input", "attend": "fused"}}: got {self.plan}.'
-            )
+        """Refuse values that do not fit each other."""
         if self.is_decoder and self.neighbours:
             raise ValueError(
                 "neighbours are those on both sides, and a causal model must not see the later "
@@ -349,7 +384,6 @@ class LinformerConfig(PreTrainedConfig):
 
     def _check_core(self) -> None:
         """Build what the models are built of, on no device: the core knows what it refuses."""
-        checks.positive("num_hidden_layers", self.num_hidden_layers)
         try:
             with torch.device("meta"):
                 build_positions(self.positions, self.max_position_embeddings, self.hidden_size)
@@ -357,36 +391,57 @@ class LinformerConfig(PreTrainedConfig):
                     LinformerDecoder(**self.decoder_arguments() | {"depth": 1})
                 else:
                     LinformerEncoder(**self.encoder_arguments() | self._different_layers())
-                if self.is_encoder_decoder:
-                    arguments = self.of_decoder().decoder_arguments(context_dim=self.hidden_size)
-                    LinformerDecoder(**arguments | {"depth": 1})
         except (TypeError, ValueError) as error:
-            names = {**_OUR_NAMES, "k": "num_slots"} if self.is_decoder else _OUR_NAMES
-            words = re.compile(rf"\b({'|'.join(names)})\b")
-            raise type(error)(words.sub(lambda found: names[found[0]], str(error))) from error
+            names = {**CONFIG_NAMES, "k": "num_slots"} if self.is_decoder else CONFIG_NAMES
+            raise type(error)(_renamed(str(error), names)) from error
+        except RuntimeError as error:
+            raise ValueError(
+                "a matrix of these sizes is too large for torch: got "
+                f"hidden_size={self.hidden_size}, intermediate_size={self.intermediate_size}, "
+                f"num_attention_heads={self.num_attention_heads}, head_dim={self.head_dim}, "
+                f"max_position_embeddings={self.max_position_embeddings}. Use smaller ones."
+            ) from error
+        if self.is_encoder_decoder:
+            self._check_decoder()
+
+    def _check_decoder(self) -> None:
+        """The decoder of a model with both, whose values are those of `decoder_*`."""
+        try:
+            own = self.of_decoder()
+            with torch.device("meta"):
+                arguments = own.decoder_arguments(context_dim=self.hidden_size)
+                LinformerDecoder(**arguments | {"depth": 1})
+        except (RuntimeError, TypeError, ValueError) as error:
+            text = _renamed(_one_line(error), {**CONFIG_NAMES, "k": "context_k"})
+            raise ValueError(f"the decoder (decoder_*, context_*): {text}") from error
 
     def _different_layers(self) -> dict[str, Any]:
-        """One layer for each k there is: the others are the same."""
+        """The layers with the smallest and the largest k: what fits them fits the others."""
         if not isinstance(self.k, list):
             return {"depth": 1}
         if len(self.k) != self.num_hidden_layers:
             raise ValueError(
                 f"k must be one number or one for each of the {self.num_hidden_layers} layers: got "
-                f"{len(self.k)}, {self.k}."
+                f"{len(self.k)}, {shown(self.k)}."
             )
-        several = list(dict.fromkeys(self.k))
-        return {"depth": len(several), "k": several}
+        extremes = sorted({min(self.k), max(self.k)})
+        return {"depth": len(extremes), "k": extremes}
 
-    def _about_unknown(self, name: str, value: object) -> str:
-        received = f"LinformerConfig has no {name!r}: got {name}={value!r}."
-        if name in GenerationConfig._get_default_generation_params():
-            return f"{received} It belongs to generation: set it in model.generation_config."
-        near = difflib.get_close_matches(name, own_fields(), n=1)
-        if near:
-            return f"{received} Did you mean {near[0]!r}?"
+    def _unknown(self, names: Iterable[str]) -> list[str]:
+        """Those that are neither fields nor transformers' own."""
+        known = {field.name for field in dataclasses.fields(self)} | _OF_TRANSFORMERS
+        return [name for name in names if name not in known and not name.startswith("_")]
+
+    def _about_unknown(self, names: list[str]) -> str:
+        known = [field.name for field in dataclasses.fields(self)]
+        said = unknown_names(type(self).__name__, names, known, renamed=CONFIG_NAMES)
+        generation = [n for n in names if n in GenerationConfig._get_default_generation_params()]
+        if generation:
+            return f"{said} {generation[0]} belongs to generation: set model.generation_config."
         return (
-            f"{received} If it stands in a config.json, that was written by another version of "
-            "linformer-kit, which has to read it."
+            f"{said} If it stands in a config.json, that was written by another version of "
+            "linformer-kit, which has to read it; to keep an attribute of your own, set it after "
+            "the configuration is made."
         )
 
 
@@ -398,3 +453,13 @@ def own_fields() -> list[str]:
 
 def _written_by(config_dict: dict[str, Any]) -> str:
     return f"with transformers {config_dict.get('transformers_version', 'of unknown version')}"
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    """A message of the core in this configuration's names."""
+    words = re.compile(rf"\b({'|'.join(names)})\b")
+    return words.sub(lambda found: names[found[0]], text)
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
