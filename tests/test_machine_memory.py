@@ -9,7 +9,12 @@ import sys
 import pytest
 
 from linformer_kit import machine_memory
-from linformer_kit.machine_memory import available_memory, total_memory
+from linformer_kit.machine_memory import (
+    available_memory,
+    ran_out_of_memory,
+    require_memory,
+    total_memory,
+)
 
 GIB = 2**30
 
@@ -67,3 +72,26 @@ def test_it_is_found_without_torch():
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert answer.stdout == "False\n", answer.stderr
+
+
+def test_what_exceeds_the_machine_is_refused_with_both_sizes(monkeypatch):
+    monkeypatch.setattr(machine_memory, "total_memory", lambda: 8 * 10**9)
+    require_memory("dim=8", 8 * 10**9, remedy="Use less.")
+    with pytest.raises(ValueError) as caught:
+        require_memory("dim=9", 10**13, remedy="Use less.")
+    assert str(caught.value) == (
+        "dim=9 needs at least 10,000.0 GB of memory, and this machine has 8.0 GB. Use less."
+    )
+
+
+def test_want_of_memory_is_recognised_whatever_raises_it():
+    import numpy as np
+    import torch
+
+    for allocate in (lambda: torch.empty(10**14), lambda: np.empty(10**14), lambda: [0] * 10**14):
+        with pytest.raises((MemoryError, RuntimeError)) as caught:
+            allocate()
+        assert ran_out_of_memory(caught.value)
+    assert ran_out_of_memory(OSError(12, "Cannot allocate memory"))
+    assert not ran_out_of_memory(RuntimeError("shapes differ"))
+    assert not ran_out_of_memory(ValueError("not enough memory"))

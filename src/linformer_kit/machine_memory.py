@@ -1,7 +1,8 @@
-"""How much memory this process may use. Imports neither torch nor psutil."""
+"""How much memory this process may use, and whether it ran out. Imports no torch."""
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 CGROUPS = Path("/sys/fs/cgroup")
 OWN_CGROUP = Path("/proc/self/cgroup")
 MEMINFO = Path("/proc/meminfo")
+NO_MEMORY = ("can't allocate memory", "not enough memory", "out of memory", "bad_alloc")
 UNKNOWN = sys.maxsize  # a system that does not say: nothing is refused by estimate
 
 
@@ -28,6 +30,29 @@ def available_memory() -> int:
         if name == "MemAvailable":
             available = min(available, int(value.split()[0]) * 1024)
     return available
+
+
+def require_memory(what: str, needed: int, *, remedy: str) -> None:
+    """Refuse what cannot fit: `needed` is a lower bound, in bytes, of what it allocates."""
+    total = total_memory()
+    if needed > total:
+        raise ValueError(
+            f"{what} needs at least {_gigabytes(needed)} of memory, and this machine has "
+            f"{_gigabytes(total)}. {remedy}"
+        )
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Whether an error is for want of memory: on a CPU torch raises a plain RuntimeError."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    return isinstance(error, RuntimeError) and any(part in str(error) for part in NO_MEMORY)
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / 1e9:,.1f} GB"
 
 
 def _physical_memory() -> int:

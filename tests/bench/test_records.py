@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from linformer_kit.bench.records import RecordFile, read_records
+from linformer_kit.errors import UserError
 
 
 def test_records_come_back_as_written(tmp_path):
     path = tmp_path / "new" / "folder" / "records.jsonl"
-    first, second = {"seconds": [0.1, 2e-9], "note": None}, {"name": "Größe"}
+    first, second = {"seconds": [0.1, 2e-9], "note": None, "machine": {}}, {"name": "Größe"}
     with RecordFile(path) as file:
         file.append(first)
     with RecordFile(path) as file:
@@ -53,12 +56,64 @@ def test_a_damaged_line_is_left_out_and_reported(tmp_path, damage):
 
 def test_a_torn_last_line_does_not_spoil_the_next_record(tmp_path):
     path = tmp_path / "records.jsonl"
-    path.write_bytes(b'{"a": 1}\n{"a": ')
+    path.write_bytes(b'{"a": 1, "machine": {}}\n{"a": ')
     with RecordFile(path) as file:
         file.append({"a": 3})
     records, problems = read_records(path)
-    assert records == [{"a": 1}, {"a": 3}]
+    assert records == [{"a": 1, "machine": {}}, {"a": 3}]
     assert len(problems) == 1
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"Chapter 1\n",
+        b'{"text": "a", "label": "b"}\n{"text": "c", "label": "d"}\n',
+        b"\x00\xff\x00",
+        b"[1, 2]\n",
+        b'{"machine": 3}',
+        b"{" * 100_000,
+        b'{"a":' * 100_000,
+    ],
+)
+def test_nothing_is_added_to_a_file_of_something_else(tmp_path, content):
+    path = tmp_path / "thesis.txt"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="holds something else than records"):
+        RecordFile(path)
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\n\n", b'{"bench": "grid", "cel', b'x\n{"machine": {}}\n', b'{"kind": "heads", '],
+)
+def test_an_empty_file_and_one_that_a_crash_has_torn_are_added_to(tmp_path, content):
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(content)
+    with RecordFile(path) as file:
+        file.append({"a": 1})
+    assert read_records(path).records[-1] == {"a": 1}
+
+
+def test_what_is_not_a_regular_file_is_refused(tmp_path):
+    """A pipe that nobody reads must not be waited for."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "dangling").symlink_to(tmp_path / "none")
+    for name, message in (("pipe", "not a regular file"), ("dangling", "does not exist")):
+        with pytest.raises(UserError, match=message):
+            RecordFile(tmp_path / name)
+    with pytest.raises(IsADirectoryError):
+        RecordFile(tmp_path)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_line_nested_too_deeply_is_reported(tmp_path):
+    path = tmp_path / "records.jsonl"
+    path.write_bytes(b'{"a":' * 100_000 + b'\n{"a": 1}\n')
+    records, problems = read_records(path)
+    assert records == [{"a": 1}]
+    assert "line 1: not JSON (nested too deeply)" in problems[0]
 
 
 def test_a_file_is_no_folder(tmp_path):

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, get_args
 
 from ..core import checks
 from ..core.allocator import keep_memory
-from .contestants import CONTESTANTS, OURS, LayerKind, Point, build, why_missing
+from .contestants import CONTESTANTS, OURS, Point, build, why_missing
 from .gemm import SIZE, gemm, gemm_flops, step_flops
 from .machine import describe
 from .memory import peak_memory
-from .step import Mode, make_input, make_step, rate_in
+from .names import LayerKind, Mode
+from .step import make_input, make_step, rate_in
 from .timing import (
     Say,
     Timing,
@@ -64,6 +65,8 @@ class AttentionBench:
         checks.positive("gemm_size", self.gemm_size)
         checks.probability("dropout", self.dropout)
         positive_seconds("limit", self.limit)
+        for point in self.points:
+            point.check_fits()
         for layer in self.layers:
             checks.one_of("layer", layer, get_args(LayerKind))
         for mode in self.modes:

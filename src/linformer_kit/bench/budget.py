@@ -12,7 +12,7 @@ and it tells whether the machine was the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, get_args
 
 import torch
 from torch import Tensor, nn
@@ -20,8 +20,10 @@ from torch import Tensor, nn
 from ..core import checks
 from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
+from ..machine_memory import require_memory
 from .cells import Cell
 from .gemm import SIZE, gemm
+from .names import Shape
 from .timing import alternate, fixed_threads
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ if TYPE_CHECKING:
     from .records import Record
     from .timing import Say
 
-Shape = Literal["encoder", "encoder-decoder"]
 BENCH = "budget"
 
 
@@ -66,6 +67,13 @@ class BudgetBench:
                 checks.positive("k", k)
                 if k > length:
                     raise ValueError(f"k must be at most the length: got k={k}, length={length}.")
+        ends = 2 * self.tokens * self.dim
+        weights = self.depth * 12 * self.dim**2 + max(self.ks) * max(self.lengths)
+        require_memory(
+            f"tokens={self.tokens}, dim={self.dim}, depth={self.depth}",
+            4 * (ends + weights),
+            remedy="Use smaller sizes.",
+        )
 
 
 class EncoderDecoder(nn.Module):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -25,13 +25,13 @@ from torch import nn
 from ..core import checks
 from ..core.attention import LinformerAttention
 from ..core.encoder import LinformerEncoder
+from ..machine_memory import require_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..core.projection import ProjectionKind
-
-LayerKind = Literal["attention", "encoder"]
+    from .names import LayerKind
 
 OURS = "linformer-kit"
 FULL = "full"
@@ -65,6 +65,17 @@ class Point:
     @property
     def ff_dim(self) -> int:
         return 4 * self.dim
+
+    def check_fits(self) -> None:
+        """Refuse sizes beyond the machine's memory: input, output, E and the weights alone."""
+        ends = 2 * self.batch * self.length * self.dim
+        weights = self.depth * 12 * self.dim**2 + self.k * self.length
+        require_memory(
+            f"length={self.length}, k={self.k}, dim={self.dim}, batch={self.batch}, "
+            f"depth={self.depth}",
+            4 * (ends + weights),
+            remedy="Use smaller sizes.",
+        )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from ..core.cached import CacheState, CausalFullAttention
 from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
 from ..core.state import DecoderState
+from ..machine_memory import require_memory
 from .cells import Cell
 from .memory import Work, peak_memory
 from .timing import alternate, fixed_threads
@@ -56,6 +57,19 @@ class DecodeBench:
             checks.positive(name, getattr(self, name))
         for context in self.contexts:
             checks.positive("contexts", context)
+        cache = 2 * self.depth * self.batch * max(self.contexts) * self.dim
+        state = 2 * self.depth * self.batch * (self.k + self.window) * self.dim
+        require_memory(
+            f"contexts={max(self.contexts)}, k={self.k}, window={self.window}, dim={self.dim}, "
+            f"batch={self.batch}, depth={self.depth}",
+            4 * (cache + state + self.depth * 12 * self.dim**2),
+            remedy="Use smaller sizes.",
+        )
+        if self.dim % self.num_heads:
+            raise ValueError(
+                f"dim must be divisible by the number of heads: got dim={self.dim}, "
+                f"heads={self.num_heads}. Change one of them."
+            )
 
     @property
     def sizes(self) -> dict[str, Any]:

@@ -23,14 +23,15 @@ from ..core.cost import (
 )
 from ..core.encoder import LinformerEncoder
 from ..core.plan import choose
+from .names import GEMM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .contestants import Point
-    from .step import Mode
+    from .names import Mode
 
-SIZE = 2048  # large enough that a larger one is not faster
+SIZE = GEMM_SIZE
 
 
 def gemm(size: int) -> Callable[[], object]:

@@ -20,6 +20,7 @@ from torch import nn
 from ..core import checks
 from ..core.cost import encoder_flops
 from ..core.encoder import LinformerEncoder
+from ..machine_memory import require_memory
 from . import quantities
 from .cells import Cell
 from .gemm import plans_of
@@ -75,6 +76,13 @@ class GridBench:
                 f"heads={self.num_heads}. Change one of them."
             )
         positive_seconds("limit", self.limit)
+        for length in self.lengths:
+            ends = 2 * self.batch(length) * length * self.dim
+            require_memory(
+                f"lengths={length}, dim={self.dim}, tokens={self.tokens}",
+                4 * (ends + 12 * self.dim**2),
+                remedy="Use smaller sizes.",
+            )
 
     def forms(self, length: int) -> list[tuple[Form, int | None]]:
         """Who takes part at a length: only a k below it shortens."""

@@ -41,6 +41,8 @@ class GrowthBench:
         checks.positive("rounds", self.rounds)
         checks.positive("threads", self.threads)
         positive_seconds("budget", self.budget)
+        for point in self.points:
+            point.check_fits()
 
     @property
     def contestants(self) -> tuple[str, ...]:

@@ -13,6 +13,8 @@ import torch
 
 import linformer_kit
 
+from ..machine_memory import UNKNOWN, available_memory
+
 PEERS = (
     "linformer",
     "linformer-pytorch",
@@ -61,15 +63,8 @@ def _memory() -> int | None:
 
 def free_memory() -> int | None:
     """Bytes that a program can have without others being put out; None if not known."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return _memory()
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == "MemAvailable":
-            return int(value.split()[0]) * 1024
-    return _memory()
+    available = available_memory()
+    return None if available == UNKNOWN else available
 
 
 def version_of(package: str) -> str | None:

@@ -27,6 +27,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from ..machine_memory import ran_out_of_memory
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
@@ -102,12 +104,6 @@ def measure(work: Work) -> PeakMemory:
     return PeakMemory(
         work=peak - before_working, total=peak - before_preparing, method=gauge.method
     )
-
-
-def ran_out_of_memory(error: Exception) -> bool:
-    """Whether an error is for want of memory: on a CPU torch raises a mere RuntimeError."""
-    messages = ("can't allocate memory", "not enough memory")
-    return isinstance(error, MemoryError) or any(message in str(error) for message in messages)
 
 
 class _LinuxGauge:

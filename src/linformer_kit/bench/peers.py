@@ -8,7 +8,7 @@ difference between the outputs.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
@@ -16,6 +16,7 @@ from ..core import checks
 from .cells import Cell
 from .contestants import Point
 from .memory import Work, peak_memory
+from .names import What
 from .peer_equality import COPIES, largest_difference
 from .peer_models import OURS, PEERS, build, why_missing
 from .step import make_input, make_step, small
@@ -24,12 +25,11 @@ from .timing import alternate, fixed_threads, positive_seconds, times_faster
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from .names import Mode
     from .records import Record
-    from .step import Mode
     from .timing import Say
 
 BENCH = "peers"
-What = Literal["equality", "time", "memory"]
 MODES: tuple[Mode, ...] = ("inference", "training")
 
 
@@ -49,6 +49,8 @@ class PeersBench:
         checks.positive("rounds", self.rounds)
         checks.positive("threads", self.threads)
         positive_seconds("limit", self.limit)
+        for point in self.points:
+            point.check_fits()
         for name in self.peers:
             checks.one_of("peer", name, tuple(PEERS))
         for what in self.what:

@@ -5,13 +5,19 @@ from __future__ import annotations
 import errno
 import json
 import os
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..errors import UserError, reason_of
 
 if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
 Record = dict[str, Any]
+
+LINES_TRIED = 1000
+ELSEWHERE = "Name another file with --out."
 
 
 class RecordFile:
@@ -20,6 +26,7 @@ class RecordFile:
     def __init__(self, path: Path) -> None:
         if path.parent.is_file():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path.parent))
+        check_appendable(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         torn = _ends_within_a_line(path)
@@ -52,6 +59,34 @@ class RecordFile:
         self._file.close()
 
 
+def check_appendable(path: Path) -> None:
+    """Refuse a path that holds anything but records: nothing is added to another's file."""
+    if path.is_symlink() and not path.exists():
+        raise UserError(f"{path} is a link to a file that does not exist. {ELSEWHERE}")
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not path.exists():
+        return
+    if not path.is_file():  # a pipe or a device: records are read again, and counted
+        raise UserError(f"{path} is not a regular file. {ELSEWHERE}")
+    with path.open("rb") as file:
+        lines = [line for line in islice(file, LINES_TRIED) if line.strip()]
+    if lines and not any(_is_record(line) for line in lines):
+        raise UserError(
+            f"{path} holds something else than records of measurements: nothing is added to it. "
+            f"{ELSEWHERE}"
+        )
+
+
+def _is_record(line: bytes) -> bool:
+    """Whether a line is a record, or the beginning of one that a crash has torn."""
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError):
+        return line.startswith((b'{"bench": ', b'{"kind": '))
+    return isinstance(record, dict) and isinstance(record.get("machine"), dict)
+
+
 class Reading(NamedTuple):
     """What a file holds, and what is wrong with it."""
 
@@ -69,8 +104,8 @@ def read_records(path: Path) -> Reading:
             continue
         try:
             record = json.loads(line)
-        except ValueError as error:  # text that is no UTF-8 raises a subclass too
-            problems.append(f"{path}, line {number}: not JSON ({error}); left out")
+        except (ValueError, RecursionError) as error:  # not UTF-8 is a ValueError too
+            problems.append(f"{path}, line {number}: not JSON ({reason_of(error)}); left out")
             continue
         if isinstance(record, dict):
             records.append(record)

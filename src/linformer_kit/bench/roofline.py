@@ -57,6 +57,8 @@ class RooflineBench:
     def __post_init__(self) -> None:
         for name in ("rounds", "threads", "gemm_size"):
             checks.positive(name, getattr(self, name))
+        for point in self.points:
+            point.check_fits()
 
 
 def cells(bench: RooflineBench) -> list[Cell]:

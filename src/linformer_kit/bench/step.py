@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from .contestants import LayerKind, Point, build
+from .contestants import Point, build
 from .memory import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Mode = Literal["inference", "training", "dropout"]  # dropout: training with it
+    from .names import LayerKind, Mode
 
 
 def make_input(point: Point, *, seed: int) -> Tensor:

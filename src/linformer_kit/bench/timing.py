@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 import torch
 
-from .memory import DID_NOT_FIT, ran_out_of_memory
+from ..machine_memory import ran_out_of_memory
+from .memory import DID_NOT_FIT
 
 Say = Callable[[str], None]  # told what is going on, for a progress line
 
@@ -29,6 +30,8 @@ def say_nothing(_: str) -> None:
 def positive_seconds(name: str, value: float) -> None:
     if not value > 0:
         raise ValueError(f"{name} must be more than 0 seconds: got {value:g}.")
+    if math.isinf(value):
+        raise ValueError(f"{name} must be finite: got {value:g}.")
 
 
 @dataclass(frozen=True)
