@@ -12,20 +12,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..config.schema import Sides
-from ..errors import UserError
-from . import builtin, files, records
+from ..errors import UserError, user_input
+from . import builtin, files, hub, records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from ..config.schema import DataSection, RunConfig, Source, Task
     from .files import Limits
-    from .records import Record
+    from .records import Placed, Record
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
-HUB = "hub:"
+SIDES = {"source": "source", "target": "target"}
+MAX_LABEL = 1000  # characters
 
 
 @dataclass(frozen=True)
@@ -62,33 +63,46 @@ class Corpus:
         return {part: self._identity(getattr(self.data, part)) for part in PARTS}
 
     def size(self) -> int:
-        """Bytes of the files, packed or not: what progress is measured against."""
-        return sum(path.stat().st_size for part in PARTS for path in self.files(part))
+        """Bytes of the files to read for all parts, compressed or not. Progress is measured by it.
 
-    def files(self, part: Part) -> list[Path]:
-        """The files of a part."""
-        return self._files(getattr(self.data, part))
+        Where validation and test are cut from `data.train`, it is read once for each.
+        """
+        return sum(
+            files.size_of(path) for part in PARTS for path in self._files(self._source(part))
+        )
 
     def part(self, part: Part, *, tell: Callable[[int], None] | None = None) -> Iterator[Record]:
-        """The records of one part."""
+        """The records of one part. Each holds its `place` too, for errors about it."""
         limits = files.Limits(document_mb=self.data.max_document_mb)
         if tell is not None:
             limits.tell = tell
-        own = getattr(self.data, part)
-        if part == "train":
-            for record in self._read(self.data.train, limits):
-                if self._part_of(record) == "train":
-                    yield record
-        elif own is not None:
-            yield from self._read(own, limits)
-        elif self._share(part) > 0:
-            for record in self._read(self.data.train, limits):
-                if self._part_of(record) == part:
-                    yield record
+        source = self._source(part)
+        if source is None:
+            return
+        cut = part == "train" or getattr(self.data, part) is None
+        for record in self._read(source, limits):
+            if not cut or self._part_of(record) == part:
+                yield record
+
+    def tally(self) -> dict[Part, int]:
+        """How many records of `data.train` that are not empty go to each part."""
+        counts: dict[Part, int] = dict.fromkeys(PARTS, 0)
+        for record in self._read(self.data.train, files.Limits(self.data.max_document_mb)):
+            texts = [record[name] for name in ("text", "source", "target") if name in record]
+            if all(text.strip() for text in texts):
+                counts[self._part_of(record)] += 1
+        return counts
+
+    def _source(self, part: Part) -> Source | None:
+        """What a part is read from."""
+        if self._share(part) > 0:
+            return self.data.train
+        source: Source | None = getattr(self.data, part)
+        return source
 
     def _share(self, part: Part) -> float:
         """How much of `data.train` is put aside as this part."""
-        if getattr(self.data, part) is not None:
+        if part == "train" or getattr(self.data, part) is not None:
             return 0.0
         return float(getattr(self.data, f"{part}_share"))
 
@@ -98,7 +112,9 @@ class Corpus:
             return "train"
         # Without the label or the translation: what the model is shown must not be in two parts.
         content = next(record[name] for name in ("text", "source", "features") if name in record)
-        digest = hashlib.blake2b(f"{self.seed}\0{content}".encode(), digest_size=8).digest()
+        with user_input(f"cannot read {record['place']}"):
+            hashed = f"{self.seed}\0{content}".encode()
+        digest = hashlib.blake2b(hashed, digest_size=8).digest()
         point = int.from_bytes(digest, "big") / 2**64
         if point < validation:
             return "validation"
@@ -110,7 +126,9 @@ class Corpus:
         if isinstance(source, Sides):
             return [*files.find(source.source), *files.find(source.target)]
         names = [source] if isinstance(source, str) else source
-        return [path for name in names if not name.startswith(HUB) for path in files.find(name)]
+        return [
+            path for name in names if not name.startswith(hub.PREFIX) for path in files.find(name)
+        ]
 
     def _identity(self, source: Source | None) -> Any:
         if source is None:
@@ -119,96 +137,118 @@ class Corpus:
             return [corpus.name, corpus.version(), self.data.options]
         found = []
         for path in self._files(source):
-            stat = path.stat()
-            found.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
+            with user_input(f"cannot read {path}"):
+                stat = path.stat()
+                found.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
         return [source.model_dump() if isinstance(source, Sides) else source, found]
 
     def _read(self, source: Source, limits: Limits) -> Iterator[Record]:
         corpus = builtin.find(source)
         if corpus is not None:
-            if self.task not in corpus.tasks:
-                raise UserError(
-                    f"the built-in corpus {corpus.name!r} serves the task "
-                    f"{' or '.join(corpus.tasks)}: got task {self.task!r}."
-                )
-            yield from corpus.records(self.data.options, self.seed)
+            self._check_builtin(corpus)
+            made = corpus.records(self.data.options, self.seed)
+            for number, record in enumerate(made, start=1):
+                yield {**record, "place": f"record {number} of {corpus.name}"}
             return
         if self.data.options:
             raise UserError(
                 "data.options belong to the built-in corpora listops and phrases-en-de."
             )
+        columns = SIDES if isinstance(source, Sides) else self.columns
+        if self.has_features and "features" not in columns:
+            raise UserError(
+                f"data.train holds features, so {source} must hold them too. Name their column in "
+                "data.features."
+            )
+        for place, row in self._placed(source, list(columns.values()), limits):
+            yield _named(row, place, columns)
+
+    def _check_builtin(self, corpus: builtin.BuiltinCorpus) -> None:
+        if self.task not in corpus.tasks:
+            raise UserError(
+                f"the built-in corpus {corpus.name!r} serves the task "
+                f"{' or '.join(corpus.tasks)}: got task {self.task!r}."
+            )
+        if corpus.features != self.has_features:
+            kinds = ("features", "texts") if corpus.features else ("texts", "features")
+            raise UserError(
+                f"the built-in corpus {corpus.name!r} holds {kinds[0]}: got {kinds[1]} in "
+                "data.train or data.features. All parts must hold the same."
+            )
+
+    def _placed(self, source: Source, columns: list[str], limits: Limits) -> Iterator[Placed]:
         if isinstance(source, Sides):
-            yield from self._aligned(source, limits)
+            yield from _aligned(source, limits)
             return
-        names = [source] if isinstance(source, str) else source
-        columns = self.columns
-        for name in names:
-            if name.startswith(HUB):
-                rows = _from_hub(name.removeprefix(HUB), list(columns.values()))
-                yield from (self._named(row, name) for row in rows)
+        for name in [source] if isinstance(source, str) else source:
+            if name.startswith(hub.PREFIX):
+                yield from hub.read(name, columns)
                 continue
             for path in files.find(name):
-                wanted = list(columns.values())
-                rows = records.read(
-                    path,
-                    wanted,
-                    format=self.data.format,
-                    documents=self.data.documents,
-                    limits=limits,
-                )
-                yield from (self._named(row, path) for row in rows)
-
-    def _aligned(self, sides: Sides, limits: Limits) -> Iterator[Record]:
-        quiet = files.Limits(document_mb=limits.document_mb, tell=limits.tell)
-        left = itertools.chain.from_iterable(
-            files.lines(path, limits) for path in files.find(sides.source)
-        )
-        right = itertools.chain.from_iterable(
-            files.lines(path, quiet) for path in files.find(sides.target)
-        )
-        for count, (source, target) in enumerate(itertools.zip_longest(left, right)):
-            if source is None or target is None:
-                longer = sides.source if target is None else sides.target
-                raise UserError(
-                    f"{sides.source} and {sides.target} must have the same number of lines: "
-                    f"{longer} goes on after line {count}."
-                )
-            yield {"source": source.strip(), "target": target.strip()}
-
-    def _named(self, row: Record, where: object) -> Record:
-        """By the names of the task instead of the columns'."""
-        record = {name: row[column] for name, column in self.columns.items()}
-        for name, value in record.items():
-            if name == "label" and isinstance(value, (int, str)) and not isinstance(value, bool):
-                record[name] = str(value)
-            elif name == "features":
-                if not isinstance(value, list) or not value:
-                    raise UserError(f"{where}: {self.columns[name]!r} must be a list of numbers.")
-            elif not isinstance(value, str):
-                raise UserError(
-                    f"{where}: the column {self.columns[name]!r} must hold text: got "
-                    f"{type(value).__name__}."
-                )
-        return record
-
-
-def _from_hub(name: str, columns: list[str]) -> Iterator[Record]:
-    """`owner/name`, `owner/name:config` or either with `@split`; streamed."""
-    import datasets
-
-    name, _, split = name.partition("@")
-    name, _, config = name.partition(":")
-    try:
-        rows = datasets.load_dataset(name, config or None, split=split or "train", streaming=True)
-        for row in rows:
-            for column in columns:
-                if column not in row:
-                    raise UserError(
-                        f"the data set {name} has no column {column!r}: it has {', '.join(row)}."
+                with user_input(f"cannot read {path}"):  # whatever a file can hold
+                    yield from records.read(
+                        path,
+                        columns,
+                        format=self.data.format,
+                        documents=self.data.documents,
+                        limits=limits,
                     )
-            yield row
-    except UserError:
-        raise
-    except Exception as error:  # whatever a network, a hub and a foreign data set can raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"cannot load the data set {name!r} from the hub: {reason}") from error
+
+
+def _aligned(sides: Sides, limits: Limits) -> Iterator[Placed]:
+    left, right = (
+        itertools.chain.from_iterable(files.lines(path, limits) for path in files.find(side))
+        for side in (sides.source, sides.target)
+    )
+    for number, (source, target) in enumerate(itertools.zip_longest(left, right)):
+        if source is None or target is None:
+            longer = sides.source if target is None else sides.target
+            raise UserError(
+                f"{sides.source} and {sides.target} must have the same number of lines: "
+                f"{longer} goes on after line {number}."
+            )
+        place = f"line {number + 1} of {sides.source} and {sides.target}"
+        yield place, {"source": source.strip(), "target": target.strip()}
+
+
+def _named(row: Record, place: str, columns: Mapping[str, str]) -> Record:
+    """A record by the names of the task instead of the columns', with its place."""
+    record: Record = {"place": place}
+    for name, column in columns.items():
+        value = row[column]
+        if name == "label":
+            value = _label(value, f"{place}: the label in {column!r}")
+        if name != "features":  # these are checked when they become numbers
+            _check_text(value, f"{place}: the column {column!r}")
+        record[name] = value
+    return record
+
+
+def _check_text(value: Any, what: str) -> None:
+    if not isinstance(value, str):
+        got = "null" if value is None else type(value).__name__
+        raise UserError(f"{what} must hold text: got {got}.")
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UserError(
+                f"{what} is not text: it holds the lone surrogate "
+                f"\\u{ord(value[error.start]):04x}. Remove it, or write the character it is half "
+                "of."
+            ) from error
+
+
+def _label(value: Any, what: str) -> str:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        got = "null" if value is None else f"{value!r:.40} ({type(value).__name__})"
+        raise UserError(f"{what} must be text or a whole number: got {got}. Write it as one.")
+    label = str(value)
+    if not label.strip():
+        raise UserError(f"{what} must not be empty: got {value!r:.40}. Fill it in, or remove it.")
+    if len(label) > MAX_LABEL:
+        raise UserError(
+            f"{what} must have at most {MAX_LABEL} characters: got {len(label):,}. Is data.label "
+            "the right column?"
+        )
+    return label

@@ -1,9 +1,12 @@
 """Records become examples: rows of token ids of at most `max_length`.
 
 mlm, clm      documents framed as <s> ... </s>; packed: one long stream cut into rows, or padded:
-              each document cut into rows of its own
+              each document cut into rows of its own. A last row of one token is left out: it has
+              nothing to predict.
 classify      one row a document, cut at max_length; or a row of features
-translate     a row of the source and one of the target
+translate     a row of the source and one of the target, each cut at max_length
+
+What is in no row is counted.
 
 Texts go to the tokenizer in batches of about a megabyte: enough to keep its threads busy, little
 enough to forget.
@@ -12,11 +15,14 @@ enough to forget.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import UserError
+from ..errors import UserError, user_input
+from .counts import Counts, unread
+from .features import features_of
 from .tokenizer import texts_of
 
 if TYPE_CHECKING:
@@ -27,26 +33,15 @@ if TYPE_CHECKING:
     from ..config.schema import Task
     from .records import Record
 
+__all__ = ["Counts", "Examples", "Row", "unread"]
+
 Row = dict[str, Any]
 BATCH_BYTES = 1_000_000
 
 
 @dataclass
-class Counts:
-    """What has gone by."""
-
-    documents: int = 0
-    rows: int = 0
-    tokens: int = 0
-    bytes: int = 0
-    words: int = 0
-    empty: int = 0
-    truncated: int = 0
-
-
-@dataclass
 class Examples:
-    """Makes the rows of one part."""
+    """Makes the rows of one part. `width` is the size of the features, once it is known."""
 
     task: Task
     max_length: int
@@ -54,6 +49,7 @@ class Examples:
     pack: bool = True
     labels: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
+    width: int | None = None
 
     def rows(self, records: Iterable[Record]) -> Iterator[Row]:
         """The rows of these records, in order."""
@@ -75,7 +71,8 @@ class Examples:
         backend = self.tokenizer.backend_tokenizer
         for batch in self._batches(records):
             texts = [text for record in batch for text in texts_of(record)]
-            encodings = iter(backend.encode_batch(texts, add_special_tokens=False))
+            with user_input(f"cannot tokenize the texts from {batch[0]['place']} on"):
+                encodings = iter(backend.encode_batch(texts, add_special_tokens=False))
             for record in batch:
                 yield record, [next(encodings) for _ in texts_of(record)]
 
@@ -99,17 +96,31 @@ class Examples:
         if batch:
             yield batch
 
+    @cached_property
+    def _special(self) -> tuple[int | None, int | None, int | None]:
+        """The ids of begin, end and unknown; None where the tokenizer has none."""
+        made = self.tokenizer
+        if made is None:
+            return None, None, None
+        return made.bos_token_id, made.eos_token_id, made.unk_token_id
+
     def _framed(self, encoding: Any) -> tuple[np.ndarray, np.ndarray]:
         """Ids as <s> ... </s>, and where words begin."""
-        assert self.tokenizer is not None
-        first, last = self.tokenizer.bos_token_id, self.tokenizer.eos_token_id
+        first, last, _ = self._special
         ids = [token for token in (first, *encoding.ids, last) if token is not None]
         words = np.asarray([-1 if w is None else w for w in encoding.word_ids], dtype=np.int64)
         starts = np.ones(len(ids), dtype=bool)
         at = 0 if first is None else 1
         starts[at + 1 : at + len(words)] = words[1:] != words[:-1]
-        self.counts.tokens += len(ids)
-        return np.asarray(ids), starts
+        return self._counted(ids), starts
+
+    def _counted(self, ids: list[int]) -> np.ndarray:
+        made = np.asarray(ids)
+        unknown = self._special[2]
+        self.counts.tokens += len(made)
+        if unknown is not None:
+            self.counts.unknown += int(np.count_nonzero(made == unknown))
+        return made
 
     def _packed(self, records: Iterable[Record]) -> Iterator[Row]:
         n = self.max_length
@@ -131,6 +142,8 @@ class Examples:
         rest = np.concatenate(ids_left)
         if len(rest) > 1:  # less than a row: padded when it is used
             yield self._row(rest, np.concatenate(starts_left))
+        else:
+            self.counts.cut_tokens += len(rest)
 
     def _windows(self, records: Iterable[Record]) -> Iterator[Row]:
         for _, (encoding,) in self._encoded(records):
@@ -139,6 +152,9 @@ class Examples:
                 end = start + self.max_length
                 if len(ids) - start > 1:
                     yield self._row(ids[start:end], starts[start:end])
+                else:
+                    self.counts.cut_tokens += 1
+                    self.counts.cut_rows += 1
 
     def _row(self, ids: np.ndarray, starts: np.ndarray) -> Row:
         row: Row = {"input_ids": ids, "length": len(ids)}
@@ -149,17 +165,17 @@ class Examples:
     def _documents(self, records: Iterable[Record]) -> Iterator[Row]:
         places = {name: place for place, name in enumerate(self.labels)}
         for record, (encoding,) in self._encoded(records):
-            ids = self._cut(*self._framed(encoding)[:1])
+            (ids,) = self._cut(self._framed(encoding)[0])
             label = self._label(places, record)
             yield {"input_ids": ids, "length": len(ids), "labels": label}
 
     def _pairs(self, records: Iterable[Record]) -> Iterator[Row]:
-        assert self.tokenizer is not None
-        last = self.tokenizer.eos_token_id
+        last = self._special[1]
+        assert last is not None  # `load` has seen to it
         for record, (source, target) in self._encoded(records):
-            left = self._cut(np.asarray([*source.ids, last]))
-            right = self._cut(np.asarray([*target.ids, last]))
-            self.counts.tokens += len(left) + len(right)
+            left, right = self._cut(
+                self._counted([*source.ids, last]), self._counted([*target.ids, last])
+            )
             yield {
                 "input_ids": left,
                 "labels": right,
@@ -169,38 +185,35 @@ class Examples:
 
     def _features(self, records: Iterable[Record]) -> Iterator[Row]:
         places = {name: place for place, name in enumerate(self.labels)}
-        width: int | None = None
         for record in records:
-            try:
-                values = np.asarray(record["features"], dtype=np.float32)
-            except (ValueError, TypeError) as error:
+            with user_input(f"{record['place']}: the features are refused"):
+                values = features_of(record["features"])
+            if self.width is not None and values.shape[1] != self.width:
                 raise UserError(
-                    f"features must be lists of numbers of one size: {error}."
-                ) from error
-            values = values[:, None] if values.ndim == 1 else values
-            if values.ndim != 2 or (width is not None and values.shape[1] != width):
-                raise UserError(
-                    "features must have the shape (positions, size) with one size: got "
-                    f"{values.shape}{'' if width is None else f' after size {width}'}."
+                    f"{record['place']}: features must have one size in all rows of all parts: "
+                    f"got {values.shape[1]} after {self.width}."
                 )
-            width = values.shape[1]
-            values = self._cut(values)
+            self.width = values.shape[1]
             self.counts.documents += 1
             self.counts.tokens += len(values)
+            (values,) = self._cut(values)
             yield {
                 "features": values.reshape(-1),
                 "length": len(values),
-                "width": width,
+                "width": self.width,
                 "labels": self._label(places, record),
             }
 
-    def _cut(self, ids: np.ndarray) -> np.ndarray:
-        if len(ids) <= self.max_length:
-            return ids
-        self.counts.truncated += 1
-        kept = ids[: self.max_length].copy()
-        if self.tokenizer is not None and self.tokenizer.eos_token_id is not None:
-            kept[-1] = self.tokenizer.eos_token_id  # it still has an end
+    def _cut(self, *sides: np.ndarray) -> list[np.ndarray]:
+        """The sides of one row, each of at most `max_length`."""
+        kept = [side[: self.max_length] for side in sides]
+        cut = sum(map(len, sides)) - sum(map(len, kept))
+        self.counts.cut_rows += cut > 0
+        self.counts.cut_tokens += cut
+        last = self._special[1]
+        for place, side in enumerate(sides):
+            if last is not None and len(kept[place]) < len(side):
+                kept[place] = np.append(kept[place][:-1], last)  # it still has an end
         return kept
 
     @staticmethod
@@ -209,6 +222,11 @@ class Examples:
             return places[record["label"]]
         except KeyError:
             raise UserError(
-                f"the label {record['label']!r} is not among those of the training part: "
-                f"{', '.join(sorted(places)[:12])}."
+                f"{record['place']}: the label {record['label']!r:.60} is not among those of the "
+                f"training part: {_some(list(places))}. Add it there, or remove the record."
             ) from None
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(f"{name!r:.60}" for name in names[:12])
+    return shown + (f" and {len(names) - 12:,} more" if len(names) > 12 else "")

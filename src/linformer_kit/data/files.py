@@ -1,23 +1,26 @@
-"""Files the user has: found by name, folder or glob, unpacked and read a line at a time.
+"""Files the user has: found by name, folder or glob, decompressed and read a line at a time.
 
 Nothing is held but one line (or one document), so memory does not grow with the corpus, and a line
-longer than the limit is refused before it is read whole.
+longer than the limit is refused before it is read whole. Only regular files are opened: a FIFO, a
+socket or a device could block for ever or never end.
 """
 
 from __future__ import annotations
 
-import gzip
-import lzma
+import io
+import os
+import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
 
-from ..errors import UserError
+from ..errors import UserError, user_input
+from .decompress import CODECS, Decompressed, Expansion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PACKED = (".gz", ".zst", ".xz")
+PACKED = tuple(CODECS)
 SUFFIXES = (
     ".txt",
     ".md",
@@ -31,28 +34,60 @@ SUFFIXES = (
     ".parquet",
 )
 MB = 1_000_000
+UTF16 = (b"\xff\xfe", b"\xfe\xff")
+KINDS = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+    stat.S_IFDIR: "a folder",
+}
 
 
 def find(source: str) -> list[Path]:
-    """The files behind a name: a file, a folder (with all below it) or a glob; in sorted order."""
-    path = Path(source).expanduser()
-    if path.is_file():
-        return [path]
-    if path.is_dir():
-        found = [p for p in sorted(path.rglob("*")) if p.is_file() and kind_of(p) in SUFFIXES]
-        if not found:
-            raise UserError(
-                f"the folder {source} holds no file to read: got none that ends in "
-                f"{', '.join(SUFFIXES)} (or these with {', '.join(PACKED)})."
-            )
-        return found
-    if any(sign in source for sign in "*?["):
-        root = Path(path.anchor) if path.is_absolute() else Path()
-        found = [p for p in sorted(root.glob(str(path.relative_to(path.anchor)))) if p.is_file()]
-        if not found:
-            raise UserError(f"no file matches {source}.")
-        return found
-    raise UserError(f"there is no file or folder {source}.")
+    """The files behind a name: a file, a folder (with all below it) or a glob; in sorted order.
+
+    Links to folders are followed, each folder is read once. A glob matches files, not folders.
+    """
+    if not source.strip():
+        raise UserError("the name of a file, a folder or a glob must not be empty: got none.")
+    with user_input(f"cannot read {source}"):
+        path = Path(source).expanduser()
+        if path.is_dir():
+            found = sorted(_below(path))
+            if not found:
+                raise UserError(
+                    f"the folder {source} holds no file to read: got none that ends in "
+                    f"{', '.join(SUFFIXES)} (or these with {', '.join(PACKED)})."
+                )
+        elif os.path.lexists(path):
+            found = [path]
+        elif any(sign in source for sign in "*?["):
+            root = Path(path.anchor) if path.is_absolute() else Path()
+            matches = sorted(root.glob(str(path.relative_to(path.anchor))))
+            found = [match for match in matches if not match.is_dir()]
+            if not found:
+                raise UserError(f"no file matches {source}.")
+        else:
+            raise UserError(f"there is no file or folder {source}.")
+    for file in found:
+        size_of(file)
+    return found
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    seen: set[tuple[int, int]] = set()
+    for name, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
+        status = Path(name).stat()
+        if (status.st_dev, status.st_ino) in seen:  # a link back, or a second link
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        yield from (Path(name, file) for file in names if kind_of(Path(file)) in SUFFIXES)
 
 
 def kind_of(path: Path) -> str:
@@ -75,44 +110,77 @@ class Limits:
         return self.document_mb * MB
 
 
-def open_bytes(path: Path) -> tuple[IO[bytes], IO[bytes]]:
-    """The unpacked stream, and the file under it (whose position tells how far we are)."""
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}.") from error
-    suffix = path.suffix.lower()
-    if suffix == ".gz":
-        return cast("IO[bytes]", gzip.GzipFile(fileobj=raw)), raw
-    if suffix == ".xz":
-        return cast("IO[bytes]", lzma.LZMAFile(raw)), raw
-    if suffix == ".zst":
+def size_of(path: Path) -> int:
+    """The bytes of a regular file; anything else is refused."""
+    with user_input(f"cannot read {path}"):
         try:
-            import zstandard
+            status = path.stat()
+        except FileNotFoundError:
+            if path.is_symlink():
+                raise UserError(
+                    f"cannot read {path}: it is a link to {path.readlink()}, which does not exist. "
+                    "Remove the link, or restore the file."
+                ) from None
+            raise
+    _check_regular(path, status.st_mode)
+    return status.st_size
+
+
+def _check_regular(path: Path, mode: int) -> None:
+    if not stat.S_ISREG(mode):
+        kind = KINDS.get(stat.S_IFMT(mode), "something else")
+        raise UserError(f"{path} must be a regular file: got {kind}. Write its content to a file.")
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a regular file to read; anything else is refused without waiting for it."""
+    size_of(path)
+
+    def at_once(name: str, flags: int) -> int:  # a FIFO in its place since then does not block
+        return os.open(name, flags | getattr(os, "O_NONBLOCK", 0))
+
+    with user_input(f"cannot read {path}"):
+        file = open(path, "rb", opener=at_once)  # noqa: SIM115  (the caller closes it)
+    try:
+        _check_regular(path, os.fstat(file.fileno()).st_mode)
+    except UserError:
+        file.close()
+        raise
+    return file
+
+
+def open_bytes(path: Path) -> tuple[IO[bytes], IO[bytes]]:
+    """The decompressed stream, and the file under it (whose position tells how far we are)."""
+    codec = CODECS.get(path.suffix.lower())
+    if codec is not None:
+        try:
+            codec.decoder()
         except ModuleNotFoundError:
             raise UserError(f"{path} needs the package zstandard: pip install zstandard") from None
-        import io
-
-        reader = zstandard.ZstdDecompressor().stream_reader(raw, read_across_frames=True)
-        return cast("IO[bytes]", io.BufferedReader(cast("io.RawIOBase", reader), 1 << 20)), raw
-    return raw, raw
+    raw = open_regular(path)
+    if codec is None:
+        return raw, raw
+    expansion = Expansion(path, os.fstat(raw.fileno()).st_size)
+    stream = io.BufferedReader(Decompressed(raw, codec, expansion), 1 << 20)
+    return cast("IO[bytes]", stream), raw
 
 
 def lines(path: Path, limits: Limits) -> Iterator[str]:
     """The lines of a file with their ends, decoded as UTF-8."""
     stream, raw = open_bytes(path)
-    done = 0
+    done = number = 0
+    limit = limits.bytes
     with raw, stream:
-        number = 0
         while True:
             try:
-                line = stream.readline(limits.bytes + 1)
-            except (OSError, EOFError, lzma.LZMAError, ValueError, _zstd_error()) as error:
-                raise UserError(f"cannot unpack {path} after line {number}: {error}.") from error
+                line = stream.readline(limit + 1)
+            except Exception:
+                with user_input(f"cannot read {path} after line {number}", remedy=_remedy(path)):
+                    raise
             if not line:
                 break
             number += 1
-            if len(line) > limits.bytes:
+            if len(line) > limit:
                 raise UserError(
                     f"line {number} of {path} is longer than data.max_document_mb = "
                     f"{limits.document_mb} MB. Cut it, or raise that limit."
@@ -130,21 +198,33 @@ def lines(path: Path, limits: Limits) -> Iterator[str]:
 def whole(path: Path, limits: Limits) -> str:
     """All of a file."""
     stream, raw = open_bytes(path)
+    content = bytearray()
     with raw, stream:
-        try:
-            content = stream.read(limits.bytes + 1)
-        except (OSError, EOFError, lzma.LZMAError, ValueError, _zstd_error()) as error:
-            raise UserError(f"cannot unpack {path}: {error}.") from error
+        with user_input(f"cannot read {path}", remedy=_remedy(path)):
+            while chunk := stream.read(MB):
+                content += chunk
+                if len(content) > limits.bytes:
+                    raise UserError(
+                        f"{path} is longer than data.max_document_mb = {limits.document_mb} MB. "
+                        "Use data.documents: line or blank-line, or raise that limit."
+                    )
         limits.tell(raw.tell())
-    if len(content) > limits.bytes:
-        raise UserError(
-            f"{path} is longer than data.max_document_mb = {limits.document_mb} MB. "
-            "Use data.documents: line or blank-line, or raise that limit."
-        )
-    return decode(content.removeprefix(b"\xef\xbb\xbf"), path, 1)
+    return decode(bytes(content).removeprefix(b"\xef\xbb\xbf"), path, 1)
 
 
 def decode(content: bytes, path: Path, line: int) -> str:
+    """UTF-8 text; `line` is where the content begins."""
+    if line == 1 and content.startswith(UTF16):
+        raise UserError(
+            f"{path} is not UTF-8: line 1 begins like UTF-16. Convert it, for example with "
+            "iconv -f UTF-16 -t UTF-8."
+        )
+    if (place := content.find(0)) >= 0:
+        line += content[:place].count(b"\n")
+        raise UserError(
+            f"{path} is not text: line {line} holds a NUL byte, as binary files and UTF-16 do. "
+            "Convert it, for example with iconv -f UTF-16 -t UTF-8."
+        )
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -155,9 +235,7 @@ def decode(content: bytes, path: Path, line: int) -> str:
         ) from error
 
 
-def _zstd_error() -> type[Exception]:
-    try:
-        from zstandard import ZstdError
-    except ModuleNotFoundError:
-        return OSError
-    return cast("type[Exception]", ZstdError)
+def _remedy(path: Path) -> str:
+    if path.suffix.lower() not in PACKED:
+        return ""
+    return "It may be truncated, damaged or of another format: copy or compress it again."

@@ -1,37 +1,41 @@
 """Prepare: read the corpus, tokenize it and keep the rows under a fingerprint.
 
 The fingerprint covers the files (path, size, time), the data and tokenizer options, the task, the
-seed and what this code does. A folder appears under its name only when it is complete.
+seed and what this code does. The digest in meta.json is of the content: of the rows, the tokenizer
+and the labels.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
+import logging
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock
 from transformers import PreTrainedTokenizerFast
 
-from ..errors import UserError
+from ..errors import UserError, user_input
+from . import store
 from . import tokenizer as tokenizers
 from .arrow import RowFile
 from .corpus import PARTS, Corpus, Part
+from .digest import RowDigest, names_digest, tokenizer_digest
 from .examples import Examples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator, Sequence
 
     from datasets import Dataset
 
     from ..config.schema import RunConfig
 
-VERSION = 1  # raise it when the same inputs would be prepared differently
-META = "meta.json"
+    Tell = Callable[[str, int, int], None]
+
+VERSION = 2  # raise it when the same inputs would be prepared differently
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -42,126 +46,190 @@ class Prepared:
 
     @property
     def meta(self) -> dict[str, Any]:
-        return cast("dict[str, Any]", json.loads((self.folder / META).read_text(encoding="utf-8")))
+        with self._reading(store.META):
+            return store.read_meta(self.folder)
 
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
         """None where the inputs are features."""
-        folder = self.folder / "tokenizer"
-        return PreTrainedTokenizerFast.from_pretrained(folder) if folder.is_dir() else None
+        folder = self.folder / store.TOKENIZER
+        if not folder.is_dir():
+            return None
+        with self._reading(store.TOKENIZER):
+            return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
 
     def part(self, part: Part) -> Dataset | None:
         """The rows of a part, mapped into memory; None if it is empty."""
         from datasets import Dataset
 
-        path = self.folder / f"{part}.arrow"
-        return Dataset.from_file(str(path)) if path.is_file() else None
+        path = self.folder / store.ROWS[part]
+        if not path.is_file():
+            return None
+        with self._reading(path.name):
+            return Dataset.from_file(str(path))
+
+    def _reading(self, name: str) -> Any:
+        return user_input(
+            f"cannot read the prepared data {self.folder / name}",
+            remedy=f"Remove {self.folder}: it is prepared again.",
+        )
 
 
-def fingerprint(config: RunConfig) -> str:
+@dataclass(frozen=True)
+class Given:
+    """What a run brings along: its own tokenizer and its labels. None is made from the corpus."""
+
+    tokenizer: Path | None = None
+    labels: tuple[str, ...] | None = None
+
+    def check(self, corpus: Corpus) -> None:
+        if self.tokenizer is not None and corpus.has_features:
+            raise ValueError(f"features have no tokenizer: got the tokenizer {self.tokenizer}.")
+        if self.labels and corpus.task != "classify":
+            raise ValueError(f"the task {corpus.task!r} has no labels: got {len(self.labels)}.")
+        if self.labels is not None and len(set(self.labels)) != len(self.labels):
+            raise UserError(f"labels must be different from each other: got {self.labels}.")
+
+    def digests(self) -> dict[str, str]:
+        found = {}
+        if self.tokenizer is not None:
+            found["tokenizer"] = tokenizer_digest(self.tokenizer)
+        if self.labels:
+            found["labels"] = names_digest(self.labels)
+        return found
+
+
+def fingerprint(
+    config: RunConfig, *, tokenizer: Path | None = None, labels: Sequence[str] | None = None
+) -> str:
     """What prepared data is kept under."""
+    given = Given(tokenizer, None if labels is None else tuple(labels))
+    return _fingerprint(config, given)
+
+
+def _fingerprint(config: RunConfig, given: Given) -> str:
     data = config.data.model_dump(mode="json", exclude={"cache"})
-    tokenizer: dict[str, Any] | None = config.tokenizer.model_dump(mode="json")
     corpus = Corpus.of(config)
-    if corpus.has_features:
-        tokenizer = None
-    elif tokenizer is not None and config.tokenizer.path is not None:
-        path = Path(config.tokenizer.path)
-        file = path / "tokenizer.json" if path.is_dir() else path
-        if file.is_file():
-            tokenizer["content"] = hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+    tokenizer: dict[str, Any] | None = None
+    if given.tokenizer is None and not corpus.has_features:
+        tokenizer = config.tokenizer.model_dump(mode="json")
+        if config.tokenizer.path is not None:
+            tokenizer["content"] = tokenizers.content_of(config.tokenizer.path)
     parts = [VERSION, config.task, config.seed, data, tokenizer, corpus.identity()]
+    if digests := given.digests():
+        parts.append(digests)
     text = json.dumps(parts, sort_keys=True, default=str)
     return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
 def prepare(
-    config: RunConfig, *, tell: Callable[[str, int, int], None] = lambda what, done, total: None
+    config: RunConfig,
+    *,
+    tell: Tell = lambda what, done, total: None,
+    tokenizer: Path | None = None,
+    labels: Sequence[str] | None = None,
 ) -> Prepared:
     """The prepared data of a configuration, made unless it is there.
 
     `tell` is called with what is being done, and how many bytes of how many are read.
+
+    A run that is there already gives its own `tokenizer` (a folder with a tokenizer.json), so that
+    none is trained, and its `labels`, whose places are the ids.
     """
+    given = Given(tokenizer, None if labels is None else tuple(labels))
+    given.check(Corpus.of(config))
     cache = Path(config.data.cache)
-    name = fingerprint(config)
+    if digests := given.digests():  # the same data may be there with the same tokenizer and labels
+        made = Prepared(cache / _fingerprint(config, Given()))
+        if made.folder.is_dir() and store.damage(made.folder) is None:
+            known = made.meta["digest"]
+            if all(known[name] == digest for name, digest in digests.items()):
+                return made
+    name = _fingerprint(config, given)
     folder = cache / name
-    if (folder / META).is_file():
+    if folder.is_dir() and store.damage(folder) is None:
         return Prepared(folder)
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with FileLock(cache / f"{name}.lock"):  # two processes may want the same
-            if not (folder / META).is_file():
-                _make(config, folder, tell)
-    except OSError as error:
-        raise UserError(
-            f"cannot keep prepared data in {cache}: {error.strerror or error}. "
-            "Name another folder with data.cache."
-        ) from error
+    with store.locked(folder, lambda: tell("waiting for a process that prepares the same", 0, 0)):
+        reason = store.damage(folder) if folder.is_dir() else ""
+        if reason is None:
+            return Prepared(folder)
+        if reason and (folder / store.MARKER).is_file():
+            log.warning("%s is damaged (%s): it is prepared again.", folder, reason)
+        with store.building(folder) as building:
+            _make(config, given, building, tell)
+            if _fingerprint(config, given) != name:
+                raise UserError(
+                    "the files of data.train, data.validation or data.test have changed while "
+                    "they were read. Start again when they are complete."
+                )
     return Prepared(folder)
 
 
-def _make(config: RunConfig, folder: Path, tell: Callable[[str, int, int], None]) -> None:
+def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
     started = time.perf_counter()
     corpus = Corpus.of(config)
-    total = corpus.size()
-    building = folder.with_name(f"{folder.name}.partial")
-    shutil.rmtree(building, ignore_errors=True)
-    building.mkdir()
-    try:
-        labels = _labels(corpus)
-        tokenizer = None
-        if not corpus.has_features:
-            tell("training the tokenizer", 0, 0)
-            tokenizer = tokenizers.make(config.tokenizer, config.task, corpus.part("train"))
-            if len(tokenizer) <= len(tokenizers.SPECIAL) and config.tokenizer.path is None:
-                raise UserError(_empty(corpus))
-            tokenizer.save_pretrained(building / "tokenizer")
-        trained = time.perf_counter() - started
-        makers = {
-            part: Examples(
-                task=config.task,
-                max_length=config.data.max_length,
-                tokenizer=tokenizer,
-                pack=config.data.pack,
-                labels=labels,
-            )
-            for part in PARTS
-        }
-        _write(corpus, makers, building, 0 if tokenizer is None else len(tokenizer), total, tell)
-        if makers["train"].counts.rows == 0:
-            raise UserError(_empty(corpus))
-        seconds = time.perf_counter() - started
-        meta = {
-            "task": config.task,
-            "max_length": config.data.max_length,
-            "labels": labels,
-            "feature_size": _width(building) if corpus.has_features else None,
-            "vocab_size": None if tokenizer is None else len(tokenizer),
-            "parts": {part: asdict(maker.counts) for part, maker in makers.items()},
-            "seconds": {"tokenizer": round(trained, 2), "all": round(seconds, 2)},
-        }
-        (building / META).write_text(json.dumps(meta, indent=1) + "\n", encoding="utf-8")
-        shutil.rmtree(folder, ignore_errors=True)  # incomplete, from another version
-        building.replace(folder)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
+    if config.task in ("mlm", "clm") and config.data.max_length < 2:
+        raise UserError(
+            f"data.max_length must be at least 2 for the task {config.task}: got "
+            f"{config.data.max_length}. One token has nothing to predict."
+        )
+    labels = _labels(corpus) if given.labels is None else list(given.labels)
+    tokenizer = None
+    if not corpus.has_features:
+        tell("training the tokenizer", 0, 0)
+        tokenizer = _tokenizer(config, given, corpus)
+        with store.writing(building.parent):
+            tokenizer.save_pretrained(building / store.TOKENIZER)
+    trained = time.perf_counter() - started
+    makers = {
+        part: Examples(
+            task=config.task,
+            max_length=config.data.max_length,
+            tokenizer=tokenizer,
+            pack=config.data.pack,
+            labels=labels,
+        )
+        for part in PARTS
+    }
+    vocab_size = 0 if tokenizer is None else len(tokenizer)
+    digests: dict[str, str | None] = {}
+    for part, digest in _write(corpus, makers, building, vocab_size, tell):
+        digests[part] = digest
+    digests["tokenizer"] = (
+        None if tokenizer is None else tokenizer_digest(building / store.TOKENIZER)
+    )
+    digests["labels"] = names_digest(labels) if config.task == "classify" else None
+    seconds = time.perf_counter() - started
+    meta = {
+        "version": VERSION,
+        "task": config.task,
+        "max_length": config.data.max_length,
+        "labels": labels,
+        "feature_size": makers["train"].width,
+        "vocab_size": None if tokenizer is None else vocab_size,
+        "parts": {part: asdict(maker.counts) for part, maker in makers.items()},
+        "digest": digests,
+        "seconds": {"tokenizer": round(trained, 2), "all": round(seconds, 2)},
+        "files": store.sizes(building),
+    }
+    with store.writing(building.parent):
+        text = json.dumps(meta, indent=1) + "\n"
+        (building / store.META).write_text(text, encoding="utf-8")
+
+
+def _tokenizer(config: RunConfig, given: Given, corpus: Corpus) -> PreTrainedTokenizerFast:
+    if given.tokenizer is not None:
+        return tokenizers.load(str(given.tokenizer), config.task)
+    made = tokenizers.make(config.tokenizer, config.task, corpus.part("train"))
+    if len(made) <= len(tokenizers.SPECIAL) and config.tokenizer.path is None:
+        raise UserError(_nothing(corpus))
+    return made
 
 
 def _write(
-    corpus: Corpus,
-    makers: dict[Part, Examples],
-    building: Path,
-    vocab_size: int,
-    total: int,
-    tell: Callable[[str, int, int], None],
-) -> None:
-    """All parts; where validation and test are cut from training, it is read once for each."""
-    done = 0
-    again = sum(
-        getattr(corpus.data, part) is None and getattr(corpus.data, f"{part}_share") > 0
-        for part in PARTS[1:]
-    )
-    own = sum(path.stat().st_size for path in corpus.files("train"))
-    total += again * own
+    corpus: Corpus, makers: dict[Part, Examples], building: Path, vocab_size: int, tell: Tell
+) -> Iterator[tuple[Part, str]]:
+    """Write all parts, each with its digest."""
+    done, total = 0, corpus.size()
 
     def advance(size: int) -> None:
         nonlocal done
@@ -169,9 +237,26 @@ def _write(
         tell("tokenizing", done, total)
 
     for part in PARTS:
-        file = RowFile(building / f"{part}.arrow", vocab_size)
-        file.add(makers[part].rows(corpus.part(part, tell=advance)))
-        file.close()
+        maker, digest = makers[part], RowDigest()
+        maker.width = makers["train"].width
+        with RowFile(building / store.ROWS[part], vocab_size) as file:
+            file.add(digest.through(maker.rows(corpus.part(part, tell=advance))))
+        if maker.counts.rows == 0:
+            _check_empty(corpus, part)
+        yield part, digest.hex
+
+
+def _check_empty(corpus: Corpus, part: Part) -> None:
+    """Refuse an empty part that was asked for by name; say that a share has left one empty."""
+    source, share = getattr(corpus.data, part), getattr(corpus.data, f"{part}_share", 0.0)
+    if part == "train":
+        raise UserError(_nothing(corpus))
+    if source is not None:
+        raise UserError(f"data.{part} is empty: {source} holds no text.")
+    if share > 0:
+        log.warning(
+            "the %s part is empty: no record fell into data.%s_share = %s.", part, part, share
+        )
 
 
 def _labels(corpus: Corpus) -> list[str]:
@@ -179,20 +264,25 @@ def _labels(corpus: Corpus) -> list[str]:
         return []
     names = {record["label"] for record in corpus.part("train")}
     if len(names) == 1:
-        raise UserError(f"a classification needs at least two labels: got only {names.pop()!r}.")
+        raise UserError(
+            f"a classification needs at least two labels: got only {names.pop()!r} in "
+            "the training part."
+        )
     return sorted(names)
 
 
-def _width(building: Path) -> int:
-    from datasets import Dataset
-
-    return int(Dataset.from_file(str(building / "train.arrow"))[0]["width"])
-
-
-def _empty(corpus: Corpus) -> str:
-    return f"the training corpus is empty: {_source(corpus)} holds no text."
-
-
-def _source(corpus: Corpus) -> str:
+def _nothing(corpus: Corpus) -> str:
+    """Why there is nothing to train on."""
     source = corpus.data.train
-    return source if isinstance(source, str) else str(source)
+    counts = corpus.tally()
+    if not (records := sum(counts.values())):
+        return f"the training corpus is empty: {source} holds no text."
+    if counts["train"]:
+        return f"the training corpus is empty: the tokenizer finds no token in {source}."
+    shares = [f"data.{part}_share = {getattr(corpus.data, f'{part}_share')}" for part in PARTS[1:]]
+    which = "the only record" if records == 1 else f"all {records:,} records"
+    return (
+        f"nothing is left to train on: {which} of {source} fell into validation or test by "
+        f"{' and '.join(shares)}. Give more documents (data.documents says what one is), or lower "
+        "the shares."
+    )

@@ -1,14 +1,19 @@
-"""What stands in the files, as records: text (documents), CSV and TSV, JSON lines, parquet."""
+"""What stands in the files, as records: text (documents), CSV and TSV, JSON lines, parquet.
+
+Each record comes with its place ("line 3 of a.csv"), which every error about it names.
+"""
 
 from __future__ import annotations
 
 import csv
+import io
 import json
 from typing import TYPE_CHECKING, Any, get_args
 
 from ..config.schema import Documents, Format
-from ..errors import UserError
+from ..errors import UserError, user_input
 from . import files
+from .decompress import Expansion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -17,6 +22,7 @@ if TYPE_CHECKING:
     from .files import Limits
 
 Record = dict[str, Any]
+Placed = tuple[str, Record]
 BY_SUFFIX: dict[str, Format] = {
     ".csv": "csv",
     ".tsv": "tsv",
@@ -25,6 +31,9 @@ BY_SUFFIX: dict[str, Format] = {
     ".json": "jsonl",
     ".parquet": "parquet",
 }
+COLUMN_KEYS = (
+    "Name the columns in data.text, data.label, data.source, data.target or data.features."
+)
 
 
 def read(
@@ -34,8 +43,8 @@ def read(
     format: Format,  # noqa: A002  (the name of the key)
     documents: Documents,
     limits: Limits,
-) -> Iterator[Record]:
-    """The records of one file, each with `columns`. A text file has one column, `text`."""
+) -> Iterator[Placed]:
+    """The records of one file with their places, each with `columns`. Plain text has one: text."""
     assert documents in get_args(Documents)
     kind = BY_SUFFIX.get(files.kind_of(path), "text") if format == "auto" else format
     if kind == "text":
@@ -44,7 +53,7 @@ def read(
                 f"{path} is plain text and has no columns: {_names(columns)} must come from CSV, "
                 "TSV, JSON lines or parquet. Name the format with data.format."
             )
-        return ({"text": text} for text in _documents(path, documents, limits))
+        return _documents(path, documents, limits)
     if kind == "parquet":
         return _parquet(path, columns, limits)
     if kind == "jsonl":
@@ -52,102 +61,160 @@ def read(
     return _table(path, columns, "," if kind == "csv" else "\t", limits)
 
 
-def _documents(path: Path, documents: Documents, limits: Limits) -> Iterator[str]:
+def _documents(path: Path, documents: Documents, limits: Limits) -> Iterator[Placed]:
     if documents == "file":
-        yield files.whole(path, limits)
+        yield str(path), {"text": files.whole(path, limits)}
         return
+    lines = enumerate(files.lines(path, limits), start=1)
     if documents == "line":
-        yield from (line.rstrip("\r\n") for line in files.lines(path, limits))
+        for number, line in lines:
+            yield f"line {number} of {path}", {"text": line.rstrip("\r\n")}
         return
-    gathered: list[str] = []
-    size = 0
-    for line in files.lines(path, limits):
+    gathered, size, start = io.StringIO(), 0, 1
+    for number, line in lines:
         if line.strip():
-            gathered.append(line)
+            start = start if size else number
+            gathered.write(line)
             size += len(line)
             if size > limits.bytes:
                 raise UserError(
-                    f"{path} has a document without a blank line that is longer than "
-                    f"data.max_document_mb = {limits.document_mb} MB. Use data.documents: line."
+                    f"the document that begins at line {start} of {path} has no blank line and is "
+                    f"longer than data.max_document_mb = {limits.document_mb} MB. "
+                    "Use data.documents: line, or raise that limit."
                 )
-        elif gathered:
-            yield "".join(gathered).rstrip("\r\n")
-            gathered, size = [], 0
-    if gathered:
-        yield "".join(gathered).rstrip("\r\n")
+        elif size:
+            yield f"line {start} of {path}", {"text": gathered.getvalue().rstrip("\r\n")}
+            gathered, size = io.StringIO(), 0
+    if size:
+        yield f"line {start} of {path}", {"text": gathered.getvalue().rstrip("\r\n")}
 
 
-def _table(path: Path, columns: Sequence[str], comma: str, limits: Limits) -> Iterator[Record]:
-    csv.field_size_limit(limits.bytes)
+def _table(path: Path, columns: Sequence[str], comma: str, limits: Limits) -> Iterator[Placed]:
+    csv.field_size_limit(max(csv.field_size_limit(), limits.bytes))
+    start, size = 1, 0  # of the record that is being read; it may have many lines
+
+    def content() -> Iterator[str]:
+        nonlocal size
+        for line in files.lines(path, limits):
+            size += len(line)
+            if size > limits.bytes:
+                raise UserError(
+                    f"the record that begins at line {start} of {path} is longer than "
+                    f"data.max_document_mb = {limits.document_mb} MB. Close its quotes, or raise "
+                    "that limit."
+                )
+            yield line
+
     # Tabs are never quoted in the files people have; quotes there are text.
-    content = files.lines(path, limits)
     if comma == ",":
-        rows = csv.reader(content, delimiter=comma)
+        rows = csv.reader(content(), strict=True)
     else:
-        rows = csv.reader(content, delimiter=comma, quoting=csv.QUOTE_NONE)
-    try:
-        header = next(rows, None)
-        if header is None:
+        rows = csv.reader(content(), delimiter=comma, quoting=csv.QUOTE_NONE, strict=True)
+    header: list[str] | None = None
+    places: list[int] = []
+    while True:
+        start, size = rows.line_num + 1, 0
+        try:
+            row = next(rows, None)
+        except Exception:
+            kind = "CSV" if comma == "," else "TSV"
+            remedy = "Close every quote, and double a quote inside a quoted field."
+            with user_input(f"line {start} of {path} is not valid {kind}", remedy=remedy):
+                raise
+        if row is None:
             return
-        places = [_place(path, header, column) for column in columns]
-        for row in rows:
-            if not row:
-                continue
+        if header is None:
+            header = row
+            places = [_place(path, header, column) for column in columns]
+        elif row:
             if len(row) != len(header):
                 raise UserError(
-                    f"line {rows.line_num} of {path} has {len(row)} fields where the header has "
+                    f"line {start} of {path} has {len(row)} fields where the header has "
                     f"{len(header)}."
                 )
-            yield {column: row[place] for column, place in zip(columns, places, strict=True)}
-    except csv.Error as error:
-        raise UserError(f"line {rows.line_num} of {path}: {error}.") from error
+            record = {column: row[place] for column, place in zip(columns, places, strict=True)}
+            yield f"line {start} of {path}", record
 
 
-def _json_lines(path: Path, columns: Sequence[str], limits: Limits) -> Iterator[Record]:
+def _json_lines(path: Path, columns: Sequence[str], limits: Limits) -> Iterator[Placed]:
+    remedy = "Write one JSON object a line."
     for number, line in enumerate(files.lines(path, limits), start=1):
         if not line.strip():
             continue
+        place = f"line {number} of {path}"
         try:
             row = json.loads(line)
         except json.JSONDecodeError as error:
-            raise UserError(f"line {number} of {path} is not JSON: {error}.") from error
+            raise UserError(
+                f"{place} is not valid JSON: {error.msg} at column {error.colno}. {remedy}"
+            ) from error
+        except Exception:  # nested too deeply, a number of too many digits
+            with user_input(f"cannot read {place} as JSON"):
+                raise
         if not isinstance(row, dict):
-            raise UserError(f"line {number} of {path} is not a JSON object.")
+            raise UserError(f"{place} is not a JSON object. {remedy}")
         for column in columns:
-            _place(f"line {number} of {path}", list(row), column)
-        yield {column: row[column] for column in columns}
+            if column not in row:
+                _place(place, list(row), column)
+        yield place, {column: row[column] for column in columns}
 
 
-def _parquet(path: Path, columns: Sequence[str], limits: Limits) -> Iterator[Record]:
+def _parquet(path: Path, columns: Sequence[str], limits: Limits) -> Iterator[Placed]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    try:
-        file = pq.ParquetFile(path)
-    except (OSError, pa.ArrowInvalid) as error:
-        raise UserError(f"cannot read {path} as parquet: {str(error).splitlines()[0]}") from error
-    for column in columns:
-        _place(path, file.schema_arrow.names, column)
-    size = path.stat().st_size
-    done = 0
-    with file:
-        rows = max(file.metadata.num_rows, 1)
-        for batch in file.iter_batches(batch_size=256, columns=list(columns)):
-            yield from batch.to_pylist()
+    if path.suffix.lower() in files.PACKED:
+        raise UserError(f"{path} must not be compressed as a whole. Decompress it first.")
+    size = files.size_of(path)
+    expansion = Expansion(path, size)
+    damaged = user_input(
+        f"cannot read {path} as parquet",
+        remedy="It may be truncated, damaged or of another format: copy or write it again.",
+    )
+    # Errors of whoever asks for the records are not raised in here, only those of reading.
+    with files.open_regular(path) as raw, damaged:
+        names = pq.read_schema(raw).names
+        for column in columns:
+            _place(path, names, column)
+        raw.seek(0)
+        # Repeated strings stay dictionaries, and pages are read one by one: otherwise a small file
+        # fills the memory.
+        file = pq.ParquetFile(
+            raw, read_dictionary=list(columns), buffer_size=1 << 20, pre_buffer=False
+        )
+        rows, number, done = max(file.metadata.num_rows, 1), 0, 0
+        for batch in file.iter_batches(batch_size=64, columns=list(columns)):
+            arrays = {column: batch.column(column) for column in columns}
+            expansion.add(
+                sum(a.nbytes for a in arrays.values() if not pa.types.is_dictionary(a.type))
+            )
+            for at in range(batch.num_rows):
+                number += 1
+                place = f"row {number} of {path}"
+                with user_input(f"cannot read {place}"):
+                    record = {column: array[at].as_py() for column, array in arrays.items()}
+                for value in record.values():
+                    if isinstance(value, str):
+                        expansion.add(len(value))
+                        if len(value) > limits.bytes:
+                            raise UserError(
+                                f"{place} is longer than data.max_document_mb = "
+                                f"{limits.document_mb} MB. Cut it, or raise that limit."
+                            )
+                yield place, record
             step = size * batch.num_rows // rows
             limits.tell(step)
             done += step
-    limits.tell(size - done)
+        limits.tell(size - done)
 
 
 def _place(where: object, header: Sequence[str], column: str) -> int:
-    try:
-        return list(header).index(column)
-    except ValueError:
-        raise UserError(
-            f"{where} has no column {column!r}: it has {_names(header)}. "
-            "Name the columns in data.text, data.label, data.source, data.target or data.features."
-        ) from None
+    found = [place for place, name in enumerate(header) if name == column]
+    if not found:
+        raise UserError(f"{where} has no column {column!r}: it has {_names(header)}. {COLUMN_KEYS}")
+    if len(found) > 1:
+        raise UserError(f"{where} has {len(found)} columns {column!r}. Rename all but one.")
+    return found[0]
 
 
 def _names(names: Sequence[str]) -> str:

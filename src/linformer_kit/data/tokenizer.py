@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,8 +12,9 @@ import tokenizers as tk
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from ..errors import UserError
-from .files import MB
+from ..errors import UserError, user_input
+from .digest import MAX_TOKENIZER, TOKENIZER_FILE, tokenizer_digest
+from .files import MB, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -25,6 +29,8 @@ SPECIAL = {
     "eos_token": "</s>",
     "mask_token": "<mask>",
 }
+TOKENIZER_HINT = "Name a folder written by save_pretrained, a tokenizer.json or a hub id."
+CONFIG_FILES = (TOKENIZER_FILE, "tokenizer_config.json", "special_tokens_map.json")
 # How a text is framed. A model sees in use what it has seen in training.
 TEMPLATES: dict[Task, str] = {
     "mlm": "<s> $A </s>",
@@ -52,22 +58,77 @@ def make(
 
 
 def load(path: str, task: Task) -> PreTrainedTokenizerFast:
-    """A folder written by `save_pretrained`, a `tokenizer.json`, or (with a network) a hub id."""
-    try:
-        if Path(path).is_file():
-            loaded = PreTrainedTokenizerFast(tokenizer_file=path)
+    """A folder written by `save_pretrained`, a `tokenizer.json`, or (with a network) a hub id.
+
+    A `tokenizer.json` alone does not say which tokens are special: those of `SPECIAL` are.
+    """
+    with user_input(f"cannot load the tokenizer {path}", remedy=TOKENIZER_HINT), _no_panic():
+        if not path.strip():
+            raise ValueError("its name is empty")
+        where = Path(path).expanduser()
+        if os.path.lexists(where):
+            _check_files(where)
+        if where.is_file():
+            loaded = PreTrainedTokenizerFast(tokenizer_file=str(where))
+            known = loaded.get_vocab()
+            loaded.add_special_tokens(
+                {name: token for name, token in SPECIAL.items() if token in known}
+            )
         else:
-            loaded = PreTrainedTokenizerFast.from_pretrained(path)
-    except Exception as error:  # tokenizers raises Exception itself
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise UserError(f"cannot load the tokenizer {path}: {reason}") from error
+            loaded = PreTrainedTokenizerFast.from_pretrained(
+                str(where) if where.is_dir() else path, trust_remote_code=False
+            )
+        loaded("a")  # some mistakes in a tokenizer.json show only when it is used
+        ids = loaded.get_vocab().values()
+        if max(ids, default=-1) >= len(loaded):
+            raise ValueError(
+                f"its ids must be 0 to {len(loaded) - 1}, one for each token: got {max(ids)}"
+            )
     needed = {"pad_token"}
     needed |= {"mask_token"} if task == "mlm" else set()
     needed |= {"eos_token"} if task in ("clm", "translate") else set()
     for name in sorted(needed):
         if getattr(loaded, name) is None:
-            raise UserError(f"the tokenizer {path} has no {name}, which the task {task} needs.")
+            raise UserError(
+                f"the tokenizer {path} has no {name}, which the task {task} needs. "
+                "Name it in its tokenizer_config.json."
+            )
     return loaded
+
+
+def content_of(path: str) -> dict[str, str]:
+    """Digests of the files of a tokenizer; empty for a hub id."""
+    where = Path(path).expanduser()
+    with user_input(f"cannot load the tokenizer {path}", remedy=TOKENIZER_HINT):
+        if where.is_dir():
+            found = [where / name for name in CONFIG_FILES if (where / name).is_file()]
+        else:
+            found = [where] if os.path.lexists(where) else []
+        for file in found:
+            if size_of(file) > MAX_TOKENIZER:
+                raise ValueError(f"{file.name} is larger than {MAX_TOKENIZER // MB} MB")
+        return {
+            file.name: hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
+            for file in found
+        }
+
+
+def _check_files(path: Path) -> None:
+    """Refuse a tokenizer.json that is no regular file, no JSON object or far too large."""
+    if path.is_dir() and not (path / TOKENIZER_FILE).exists():
+        return  # some tokenizers have other files
+    tokenizer_digest(path)
+
+
+@contextmanager
+def _no_panic() -> Iterator[None]:
+    """The package tokenizers reports some mistakes by a panic of Rust, which is no Exception."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(str(error)) from error
 
 
 def train(section: TokenizerSection, texts: Iterable[str]) -> tk.Tokenizer:
@@ -82,7 +143,15 @@ def train(section: TokenizerSection, texts: Iterable[str]) -> tk.Tokenizer:
         lower = normalizers.Lowercase()
         old = tokenizer.normalizer
         tokenizer.normalizer = lower if old is None else normalizers.Sequence([old, lower])
-    tokenizer.train_from_iterator(texts, trainer=trainer)
+    with (
+        user_input(
+            f"cannot train the tokenizer (tokenizer.kind {section.kind}, vocab_size "
+            f"{section.vocab_size})",
+            remedy="Raise tokenizer.vocab_size, or use another tokenizer.kind.",
+        ),
+        _no_panic(),
+    ):
+        tokenizer.train_from_iterator(texts, trainer=trainer)
     return tokenizer
 
 
@@ -101,6 +170,11 @@ def _recipe(kind: TokenizerKind, size: int, special: list[Any]) -> tuple[tk.Toke
             )
         return tokenizer, trainers.BpeTrainer(
             vocab_size=least if kind == "byte" else size, initial_alphabet=alphabet, **common
+        )
+    if kind in ("character", "word") and size <= len(special):
+        raise UserError(
+            f"tokenizer.vocab_size must be at least {len(special) + 1} for {kind}: got {size}. "
+            f"{len(special)} tokens are special ones."
         )
     unknown = SPECIAL["unk_token"]
     if kind == "unigram":

@@ -1,0 +1,58 @@
+"""What a part of the data holds, and how much of it no model gets to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass
+class Counts:
+    """The counts of one part."""
+
+    documents: int = 0
+    rows: int = 0
+    tokens: int = 0  # all of them, read or not; positions, where the inputs are features
+    bytes: int = 0
+    words: int = 0
+    empty: int = 0  # records without text, left out
+    cut_rows: int = 0  # rows that were cut at max_length
+    cut_tokens: int = 0  # tokens that are in no row
+    unknown: int = 0  # tokens that the tokenizer does not know
+
+
+def unread(part: str, counts: Mapping[str, Any], max_length: int) -> str | None:
+    """One sentence about what was cut from a part, or None. `counts` is as stored in meta.json."""
+    rows = counts.get("cut_rows", counts.get("truncated", 0))
+    tokens, total = counts.get("cut_tokens", 0), counts.get("tokens", 0)
+    said = []
+    if rows:
+        of = counts.get("rows", rows)
+        said.append(f"{rows:,} of {of:,} rows were cut at data.max_length = {max_length}")
+    if tokens:
+        said.append(f"{share(tokens, total)} of the tokens ({tokens:,} of {total:,}) were not read")
+    return f"{part}: {'; '.join(said)}." if said else None
+
+
+def unknown(part: str, counts: Mapping[str, Any]) -> str | None:
+    """One sentence about tokens that the tokenizer does not know, or None."""
+    tokens, total = counts.get("unknown", 0), counts.get("tokens", 0)
+    if not tokens:
+        return None
+    return (
+        f"{part}: {share(tokens, total)} of the tokens ({tokens:,} of {total:,}) are unknown to "
+        "the tokenizer and read as its unknown token."
+    )
+
+
+def share(count: int, total: int) -> str:
+    """A percentage that says neither 0 of something nor 100 of not all."""
+    percent = 100 * count / max(total, 1)
+    if 0 < percent < 0.1:
+        return "less than 0.1 %"
+    if 99.9 < percent < 100:
+        return "more than 99.9 %"
+    return f"{percent:.1f} %"
