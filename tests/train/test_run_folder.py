@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -292,3 +293,20 @@ def test_weights_that_are_not_finite_are_never_saved(tmp_path, monkeypatch):
     folder = RunFolder(tmp_path / "run")
     assert folder.last_checkpoint().name == "checkpoint-2"
     assert not folder.last.exists()
+
+
+def test_what_is_cut_is_told_when_training_starts_and_in_the_evaluation(tmp_path, capsys):
+    path = tiny.write(tmp_path, "classify", steps=2, eval_every=2)
+    folder = train(load(path, ["data.max_length=16", "model.k=4"]))
+    assert folder is not None
+    said = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    (start,) = [line for line in said if line.get("event") == "unread" and line["part"] == "train"]
+    texts = tiny.SENTENCES  # a token a character, one before and one behind
+    total = start["tokens"]
+    assert start["cut_rows"] == start["rows"] < len(texts)
+    assert start["cut_tokens"] == total - 16 * start["rows"]
+    assert f"{100 * start['cut_tokens'] / total:.1f} % of the tokens" in start["message"]
+    test = [line for line in said if line.get("event") == "unread" and line["part"] == "test"][-1]
+    unread = folder.evaluation()["unread"]
+    assert unread == {name: test[name] for name in ("cut_rows", "cut_tokens", "tokens")}
+    assert unread["cut_rows"] > 0

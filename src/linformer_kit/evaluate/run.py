@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING, Any
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 
-try:
-    from ..data.examples import unread
-except ImportError:  # TEMPORARY
-    unread = lambda *a: None  # noqa
 from ..data.prepare import Prepared, fingerprint, prepare
 from ..data.rows import Rows
 from ..errors import UserError, user_input
 from ..models.load import load_pretrained
 from ..train import build
-from ..train.progress import Report
+from ..train.progress import Report, tell_unread
 from ..train.run_folder import RunFolder, write_whole
 from .metrics import numbers
 from .translations import bleu_and_chrf, translate_rows
@@ -91,7 +87,7 @@ def evaluate_run(
         "model": which,
         "rows": len(rows),
         "rows_of_part": counts["rows"],
-        "unread": {name: counts.get(name) for name in ("cut_rows", "cut_tokens", "tokens")},
+        "unread": {name: counts[name] for name in ("cut_rows", "cut_tokens", "tokens")},
         "metrics": metrics,
     }
     if config.task == "classify":
@@ -106,8 +102,7 @@ def evaluate_run(
     finally:  # scores are told even where they cannot be kept
         shown = "  ".join(f"{name} {value:.4g}" for name, value in numbers(metrics).items())
         report.line(f"{which} model on {chosen}: {shown}", event="evaluation", **evaluation)
-        if (sentence := unread(chosen, counts, config.data.max_length)) is not None:
-            report.notice("unread", sentence, part=chosen, **counts)
+        tell_unread(report, chosen, counts, config.data.max_length)
         if len(rows) < counts["rows"]:
             text = f"{len(rows):,} of {counts['rows']:,} rows were scored"
             limit = f"evaluate.max_examples = {config.evaluate.max_examples}"
@@ -128,7 +123,7 @@ def _data_of(folder: RunFolder, config: RunConfig, model: Path) -> tuple[Prepare
     """The data of a run with its own tokenizer and labels, and whether it has changed since."""
     if (Path(config.data.cache) / fingerprint(config)).is_dir():
         prepared = prepare(config)
-        if folder.same_data(prepared.meta.get("digest", {})):
+        if folder.same_data(prepared.meta["digest"]):
             return prepared, False
     labels = None
     if config.task == "classify":
@@ -137,4 +132,4 @@ def _data_of(folder: RunFolder, config: RunConfig, model: Path) -> tuple[Prepare
             labels = [names[str(place)] for place in range(len(names))]
     tokenizer = model if (model / "tokenizer.json").is_file() else None
     prepared = prepare(config, tokenizer=tokenizer, labels=labels)
-    return prepared, not folder.same_data(prepared.meta.get("digest", {}))
+    return prepared, not folder.same_data(prepared.meta["digest"])

@@ -102,7 +102,7 @@ def build_model(
     made = model_config(config, prepared, tokenizer)
     kind = MODELS[config.task]
     counts = prepared.meta["parts"]["train"]
-    read = counts["tokens"] - counts.get("cut_tokens", 0)
+    read = counts["tokens"] - counts["cut_tokens"]
     try:
         with torch.device("meta"):  # sizes without memory
             sizes = [parameter.numel() for parameter in kind(made).parameters()]

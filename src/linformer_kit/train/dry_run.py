@@ -12,6 +12,7 @@ from ..bench import quantities
 from ..bench.memory import Work, measure
 from ..config import load as configs
 from ..config import yaml_text
+from ..data.counts import unknown, unread
 from ..data.prepare import prepare
 from ..data.rows import Rows
 from .build import build_model
@@ -82,6 +83,9 @@ def dry_run(
         f"time a step     {quantities.seconds(seconds)}, {rate:,.0f} tokens/s",
         f"time in all     {_long(seconds * config.train.steps)} without evaluations",
     ]
+    for part, counts in prepared.meta["parts"].items():
+        about = (unread(part, counts, config.data.max_length), unknown(part, counts))
+        lines += [text for text in about if text is not None]
     return "\n".join(lines)
 
 

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 
+from ..data.counts import unknown, unread
 from ..evaluate.metrics import MAIN, numbers
 
 if TYPE_CHECKING:
@@ -78,6 +79,16 @@ class Report:
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def tell_unread(report: Report, part: str, counts: dict[str, Any], max_length: int) -> None:
+    """Say which share of a part no model reads: cut off, or unknown to the tokenizer."""
+    for event, text in (
+        ("unread", unread(part, counts, max_length)),
+        ("unknown tokens", unknown(part, counts)),
+    ):
+        if text is not None:
+            report.notice(event, text, part=part, **counts)
 
 
 class Logging(TrainerCallback):

@@ -17,11 +17,6 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 
 from ..core.allocator import keep_memory
 from ..data.collate import Collate
-
-try:
-    from ..data.examples import unread
-except ImportError:  # TEMPORARY
-    unread = lambda *a: None  # noqa
 from ..data.masking import Masking
 from ..data.order import TrainingOrder
 from ..data.prepare import Prepared, prepare
@@ -31,7 +26,7 @@ from ..evaluate.metrics import Metrics
 from ..runs.lock import lock_run
 from .build import build_model, check_memory
 from .environment import describe
-from .progress import Logging, Report, StopPolitely
+from .progress import Logging, Report, StopPolitely, tell_unread
 from .run_folder import RESUME_HINT, RunFolder, step_of, write_whole
 from .trainer import RunTrainer, scores_of
 
@@ -77,15 +72,14 @@ def train(
         return folder
     prepared = prepare(config, tell=tell)
     for part, counts in prepared.meta["parts"].items():
-        if (sentence := unread(part, counts, config.data.max_length)) is not None:
-            report.notice("unread", sentence, part=part, **counts)
+        tell_unread(report, part, counts, config.data.max_length)
     set_machine(config)
     tokenizer = prepared.tokenizer()
     model = build_model(config, prepared, tokenizer)
     with ExitStack() as held:
         if rank == 0:  # nothing is written before everything is known to be right
             folder.create()
-            digest = prepared.meta.get("digest", {})
+            digest = prepared.meta["digest"]
             held.enter_context(lock_run(folder.path))
             for path in folder.open_for(config, digest, overwrite=overwrite):
                 report.line(
@@ -150,11 +144,7 @@ def _checkpoint_to_resume(folder: RunFolder, report: Report) -> Path | None:
         )
     for problem in problems:
         assert start is not None
-        report.line(
-            f"{problem}. Resuming from step {step_of(start)} instead.",
-            event="damaged",
-            what=problem,
-        )
+        report.notice("damaged", f"{problem}. Resuming from step {step_of(start)} instead.")
     return start
 
 
