@@ -125,8 +125,11 @@ def compare(
         list[str] | None,
         typer.Option(help="A key and its values: model.k=64,128. Several are combined."),
     ] = None,
+    seeds: Annotated[
+        int, typer.Option(help="Train each variant with this many seeds; a verdict needs two.")
+    ] = 1,
     out: Annotated[
-        Path | None, typer.Option(help="The folder of the comparison (default: the run's name).")
+        Path | None, typer.Option(help="The folder of the comparison (default: RUN-compare).")
     ] = None,
     overwrite: Overwrite = False,
 ) -> None:
@@ -134,7 +137,17 @@ def compare(
     with packages():
         from ..compare.run import compare as compare_runs
 
-        report = compare_runs(config, overrides or [], vary or [], out=out, overwrite=overwrite)
+        with _reading() as tell:
+            report = compare_runs(
+                config,
+                overrides or [],
+                vary or [],
+                seeds=seeds,
+                out=out,
+                overwrite=overwrite,
+                tell=tell,
+                say=lambda line: typer.echo(line, err=True),
+            )
     if report is None:
         raise typer.Exit(STOPPED)
     typer.echo(report)

@@ -2,92 +2,140 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import statistics
+from typing import TYPE_CHECKING
 
 from ..bench import quantities
-from ..train.run_folder import write_whole
 from .plots import plot_curves, plot_over
-from .variants import MAKES_FULL
+from .verdict import groups_of, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-CLOSE = 0.02  # as good as: within 2 %
-LESS_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
+    from ..bench.records import Record
+    from .verdict import Group
+
 SHOWN = ("perplexity", "accuracy", "bits_per_byte", "macro_f1", "bleu", "chrf")
+WRITTEN_BY = "<!-- Written by linformer compare, which replaces it when it runs again. -->"
+HEADS = ("parameters", "in E and F", "peak memory", "time a step")
 
 
-def report(records: Sequence[dict[str, Any]], home: Path) -> str:
-    """Markdown: what was compared, the table, where the Linformer holds and where not."""
+def report(records: Sequence[Record], notes: Sequence[str] = ()) -> tuple[str, dict[str, bytes]]:
+    """Markdown: what was compared, the table and the verdict; and the plots by file name."""
+    groups = groups_of(records)
     names = [name for name in SHOWN if any(name in record["metrics"] for record in records)]
-    lengths = " and ".join(str(n) for n in sorted({record["n"] for record in records}))
-    lines = [f"# {len(records)} variants, task {records[0]['task']}, n {lengths}", ""]
-    lines += table(records, names)
-    lines += ["", *verdict(records, names), ""]
-    for picture in (plot_curves(records, home), *plot_over(records, home)):
-        lines.append(f"![{picture.stem}]({picture.name})")
-    text = "\n".join(lines) + "\n"
-    write_whole(home / "README.md", text)
-    return f"{text}\nkept in {home}"
-
-
-def table(records: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
-    head = ["variant", *names, "time a step"]
-    rows = [
+    pictures = plot_curves(groups) | plot_over(groups)
+    text = "\n".join(
         [
-            record["variant"],
-            *(
-                f"{record['metrics'][name]:.4g}" if name in record["metrics"] else ""
-                for name in names
-            ),
-            quantities.seconds(record["step_seconds"]),
+            WRITTEN_BY,
+            _title(groups),
+            "",
+            *table(groups, names),
+            "",
+            *_about(groups, names),
+            "",
+            *(escaped(line) for line in verdict(groups, names)),
+            *(f"- {escaped(note)}" for note in notes),
+            "",
+            *(f"![{name.removesuffix('.png')}]({name})" for name in pictures),
         ]
-        for record in records
-    ]
-    return [
-        "| " + " | ".join(head) + " |",
-        "|" + "---|" * len(head),
-        *("| " + " | ".join(row) + " |" for row in rows),
-    ]
+    )
+    return text + "\n", pictures
 
 
-def verdict(records: Sequence[dict[str, Any]], names: Sequence[str]) -> list[str]:
-    """Against the vanilla variant of its kind, one sentence each: as good or not, faster or not."""
-    if not any(record["full"] for record in records):
-        return ["No vanilla Transformer among the variants: nothing to hold them against."]
-    lines = []
-    for record in records:
-        if record["full"]:
-            continue
-        vanilla = vanilla_for(record, records)
-        if vanilla is None:
-            lines.append(
-                f"- {record['variant']}: no vanilla Transformer that differs in this alone."
-            )
-            continue
-        worse = []
+def table(groups: Sequence[Group], names: Sequence[str]) -> list[str]:
+    """A row a variant; metrics with the standard deviation over the seeds."""
+    rows = []
+    for group in groups:
+        first = group.first
+        rows.append(
+            [
+                escaped(group.name),
+                *(spread(group.values(name)) for name in names),
+                _count(first.get("parameters")),
+                _count(first.get("projection_parameters")),
+                quantities.size(first.get("memory")),
+                quantities.seconds(first["step_seconds"]),
+            ]
+        )
+    head = ["variant", *names, *HEADS]
+    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation."""
+    if not values:
+        return "-"
+    mean = f"{statistics.fmean(values):.4g}"
+    return mean if len(values) < 2 else f"{mean} ± {statistics.stdev(values):.2g}"
+
+
+def summaries(records: Sequence[Record]) -> list[Record]:
+    """For the file of records: each metric of a variant over its seeds."""
+    found = []
+    for group in groups_of(records):
+        names = {name: None for run in group.runs.values() for name in run["metrics"]}
+        metrics = {}
         for name in names:
-            ours, theirs = record["metrics"].get(name), vanilla["metrics"].get(name)
-            if ours is None or theirs is None:
-                continue
-            less = name in LESS_IS_BETTER
-            change = (ours - theirs) / max(abs(theirs), 1e-12)
-            if (change if less else -change) > CLOSE:
-                worse.append(f"{name} {abs(change):.1%} {'higher' if change > 0 else 'lower'}")
-        speed = vanilla["step_seconds"] / record["step_seconds"]
-        quality = "as good as vanilla (within 2 %)"
-        if worse:
-            quality = "not as good as vanilla: " + ", ".join(worse)
-        pace = f"{speed:.2f} x as fast a step"
-        lines.append(f"- {record['variant']}: {quality}; {pace}.")
+            values = group.values(name)
+            metrics[name] = {
+                "mean": statistics.fmean(values),
+                "standard_deviation": statistics.stdev(values) if len(values) > 1 else None,
+                "min": min(values),
+                "max": max(values),
+            }
+        found.append(
+            {
+                "kind": "comparison summary",
+                "variant": group.name,
+                "seeds": list(group.runs),
+                "metrics": metrics,
+            }
+        )
+    return found
+
+
+def escaped(text: str) -> str:
+    """The text without meaning in a table of Markdown."""
+    for mark, shown in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`")):
+        text = text.replace(mark, shown)
+    return text
+
+
+def _title(groups: Sequence[Group]) -> str:
+    lengths = sorted({run["n"] for group in groups for run in group.runs.values()})
+    seeds = len(groups[0].runs)
+    return (
+        f"# {len(groups)} variants, task {groups[0].first['task']}, n "
+        f"{' and '.join(map(str, lengths))}, {seeds} {'seed' if seeds == 1 else 'seeds'}"
+    )
+
+
+def _about(groups: Sequence[Group], names: Sequence[str]) -> list[str]:
+    """What the columns are, and what the baseline reaches."""
+    lines = [
+        "Peak memory is that of training on one process: weights, gradients, optimizer and "
+        "activations. The time of a step is the median of steps in which the variants took turns.",
+    ]
+    if len(groups[0].runs) > 1:
+        lines.append(
+            "± is the standard deviation over the seeds. A seed sets weights, order, masks and "
+            "dropout, and also how the data are split where validation or test are shares of the "
+            "training file; variants are compared within each seed, on the same split."
+        )
+    found: dict[str, None] = {}
+    for group in groups:
+        baselines = [run["baseline"] for run in group.runs.values() if run.get("baseline")]
+        for name in names:
+            values = [one["metrics"][name] for one in baselines if name in one["metrics"]]
+            if values:
+                found.setdefault(f"{name} {spread(values)}", None)
+    if found:
+        classify = groups[0].first["task"] == "classify"
+        known = "the most frequent label" if classify else "how often each token occurs"
+        lines.append(f"Baseline, a model that knows only {known}: {', '.join(found)}.")
     return lines
 
 
-def vanilla_for(record: dict[str, Any], records: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The full attention to hold a variant against: all else that was varied is the same."""
-    for full in records:
-        varied = {key: value for key, value in full["set"].items() if key not in MAKES_FULL}
-        if full["full"] and all(record["set"].get(key) == value for key, value in varied.items()):
-            return full
-    return None
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

@@ -1,33 +1,41 @@
-"""Train the variants one after the other, time their steps in turns, and write the report."""
+"""Train the variants one after the other, measure what each costs, and write the report."""
 
 from __future__ import annotations
 
+import copy
+import hashlib
 import json
-import statistics
-import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-import torch
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import load as configs
 from ..config import yaml_text
 from ..data.prepare import prepare
-from ..data.rows import Rows
-from ..errors import UserError
+from ..errors import UserError, user_input
 from ..evaluate.metrics import numbers
-from ..train.build import build_model
-from ..train.run import collator, train, training_order
-from ..train.run_folder import RunFolder, write_whole
-from .report import report
+from ..train.run import train
+from . import measure
+from .baseline import Baseline, baseline
+from .folder import README, RECORDS, ComparisonFolder
+from .plots import plot_names
+from .report import report, summaries
 from .variants import Variant, variants
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from ..bench.records import Record
     from ..config.schema import RunConfig
+    from ..data.corpus import Part
+    from ..train.run_folder import RunFolder
 
-ROUNDS = 5  # of timed steps; the median counts
+
+class Run(NamedTuple):
+    """One variant with one seed."""
+
+    variant: Variant
+    config: RunConfig
+    label: str  # in a log
 
 
 def compare(
@@ -35,93 +43,188 @@ def compare(
     overrides: Sequence[str],
     vary: Sequence[str],
     *,
+    seeds: int = 1,
     out: Path | None = None,
     overwrite: bool = False,
+    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+    say: Callable[[str], None] = lambda line: None,
 ) -> str | None:
-    """The report, also kept as README.md beside its plots and records. None if stopped."""
-    chosen = variants(vary)
-    base = _read(path, overrides)
-    home = out or Path(f"{base['run']}-compare")
-    settings = {variant: _config(path, overrides, variant, home) for variant in chosen}
-    records = []
-    for variant, config in settings.items():
-        folder = train(config, overwrite=overwrite)
+    """The report, also kept as README.md beside its plots and records. None if stopped.
+
+    `seeds` trains every variant that often, with the seed of the configuration, the next, and so
+    on. `tell` is called while data are read, `say` with lines for people.
+    """
+    if seeds < 1:
+        raise UserError(f"--seeds must be at least 1: got {seeds}.")
+    if seeds > 1 and any(one.partition("=")[0].strip() == "seed" for one in vary):
+        raise UserError("seed is varied by --seeds: leave out --vary seed, or --seeds.")
+    chosen, notes = variants(vary)
+    base = configs.load(path, overrides)
+    home = ComparisonFolder(out or Path(f"{base.run}-compare"))
+    runs = planned_runs(path, overrides, chosen, seeds, home.path, notes)
+    keys = [setting.key for variant in chosen for setting in variant.settings]
+    home.check([README, RECORDS, *plot_names(list(dict.fromkeys(keys)))])
+    for line in notes:
+        say(line)
+    first: dict[str, RunConfig] = {}  # of each variant by its name: the first seed
+    for run in runs:
+        first.setdefault(run.variant.name, run.config)
+    for run in runs:  # whatever is wrong with one variant is told before any is trained
+        prepare(run.config, tell=tell)
+    sizes = {name: measure.parameters(config) for name, config in first.items()}
+    home.open()
+    records: list[Record] = []
+    baselines: dict[str, Baseline | None] = {}
+    for run in runs:
+        folder = train(run.config, overwrite=overwrite, tell=tell, label=run.label)
         if folder is None:
             return None
-        records.append(_record(variant, config, folder))
-    for record, seconds in zip(records, step_times(list(settings.values())), strict=True):
-        record["step_seconds"] = seconds
-    write_whole(home / "records.jsonl", "".join(json.dumps(r) + "\n" for r in records))
-    return report(records, home)
+        records.append(_record(run, folder, baselines))
+    say("measuring the memory and the time of a step")
+    memory = _memory(first, home.records())
+    times = dict(zip(first, measure.step_times(list(first.values())), strict=True))
+    for record in records:
+        name = record["variant"]
+        record |= {
+            "step_seconds": times[name],
+            "parameters": sizes[name].total,
+            "projection_parameters": sizes[name].projections,
+            "memory": memory[name],
+            "measured": _digest(first[name]),
+        }
+    text, pictures = report(records, notes)
+    lines = [json.dumps(record) + "\n" for record in (*records, *summaries(records))]
+    home.write({README: text.encode(), RECORDS: "".join(lines).encode(), **pictures})
+    return f"{text}\nkept in {home.path}"
 
 
-def step_times(settings: list[RunConfig]) -> list[float]:
-    """Seconds of forward, backward and update on one batch, the variants taking turns."""
-    steps = []
-    for config in settings:
-        prepared = prepare(config)
-        tokenizer = prepared.tokenizer()
-        part = prepared.part("train")
-        assert part is not None
-        rows = Rows(part)
-        model = build_model(config, prepared, tokenizer).train()
-        batch = collator(config, tokenizer)(
-            rows.__getitems__(training_order(config, rows, 1).step(0))
-        )
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, fused=True)
+def planned_runs(
+    path: Path,
+    overrides: Sequence[str],
+    chosen: Sequence[Variant],
+    seeds: int,
+    home: Path,
+    notes: list[str],
+) -> list[Run]:
+    """Each different run once, seed after seed within a variant."""
+    with user_input(f"cannot read the configuration {path}"):
+        values = yaml_text.parse(path.read_text(encoding="utf-8"))
+    runs: list[Run] = []
+    known: dict[str, Variant] = {}
+    for variant in chosen:
+        config = _config(values, path, overrides, variant, home / variant.folder)
+        digest = _digest(config)
+        if digest in known:
+            notes.append(f"{variant.name} is the same run as {known[digest].name}: trained once.")
+            continue
+        known[digest] = variant
+        for seed in range(config.seed, config.seed + seeds):
+            if seed == config.seed:
+                runs.append(Run(variant, config, variant.name))
+                continue
+            folder = home / f"{variant.folder}-seed-{seed}"
+            again = _config(values, path, (*overrides, f"seed={seed}"), variant, folder)
+            runs.append(Run(variant, again, f"{variant.name}, seed {seed}"))
+    folders = [run.config.run.casefold() for run in runs]
+    for run in runs:
+        if folders.count(run.config.run.casefold()) > 1:
+            raise UserError(f"two variants would have the folder {run.config.run}. Rename values.")
+    return runs
 
-        def step(model: Any = model, batch: Any = batch, optimizer: Any = optimizer) -> None:
-            model(**batch).loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
 
-        steps.append(step)
-    taken: list[list[float]] = [[] for _ in steps]
-    for turn in range(1 + ROUNDS):
-        for place, step in enumerate(steps):
-            started = time.perf_counter()
-            step()
-            if turn:  # the first warms up
-                taken[place].append(time.perf_counter() - started)
-    return [statistics.median(times) for times in taken]
-
-
-def _read(path: Path, overrides: Sequence[str]) -> dict[str, Any]:
-    return configs.resolved(configs.load(path, overrides))
-
-
-def _config(path: Path, overrides: Sequence[str], variant: Variant, home: Path) -> RunConfig:
-    """The configuration of a variant; what has no effect in it is left out."""
-    values = yaml_text.parse(path.read_text(encoding="utf-8"))
-    for override in (*overrides, *variant.overrides):
-        configs.set_key(values, override)
-    if variant.full and isinstance(values.get("model"), dict):
-        for key in ("k", "sharing", "keep_scale", "num_slots", "window"):
-            values["model"].pop(key, None)
-    values["run"] = str(home / variant.folder)
+def _config(
+    values: dict[str, Any], path: Path, overrides: Sequence[str], variant: Variant, folder: Path
+) -> RunConfig:
+    """The configuration of a variant; keys of the model that have no effect in it are left out."""
+    values = copy.deepcopy(values)
     try:
+        for override in (*overrides, *variant.overrides):
+            configs.set_key(values, override)
+        if isinstance(values.get("model"), dict):
+            for key in _idle(values["model"]):
+                values["model"].pop(key, None)
+        values["run"] = str(folder)
         return configs.check(values, where=str(path))
     except UserError as error:
         raise UserError(f"{variant.name}: {error}") from error
 
 
-def _record(variant: Variant, config: RunConfig, folder: RunFolder) -> dict[str, Any]:
+def _idle(model: dict[str, Any]) -> tuple[str, ...]:
+    """Keys without effect where the attention is full."""
+    causal = model.get("causal_attention")
+    slots = ("num_slots", "window")
+    if model.get("projection") == "full":
+        return ("k", "sharing", "keep_scale", *(slots if causal in (None, "full") else ()))
+    return slots if causal == "full" else ()
+
+
+def is_vanilla(task: str, model: dict[str, Any]) -> bool:
+    """Whether a model with these keys is the vanilla Transformer in all its parts."""
+    causal, context = model.get("causal_attention"), model.get("context_projection")
+    if task == "clm":
+        return causal == "full" or (causal is None and model.get("projection") == "full")
+    if model.get("projection") != "full":
+        return False
+    return task != "translate" or (causal in (None, "full") and context in (None, "full"))
+
+
+def _record(run: Run, folder: RunFolder, baselines: dict[str, Baseline | None]) -> Record:
     """All that the table and the plots need: they never run a model."""
+    config = run.config
     evaluation = folder.evaluation() or {"metrics": {}, "part": None}
-    lines = list(folder.metrics())
+    metrics = numbers(evaluation["metrics"])
     curve = [
         {"step": line["step"], "seconds": line["seconds"], **line["validation"]}
-        for line in lines
+        for line in folder.metrics()
         if "validation" in line
     ]
+    part = evaluation["part"]
+    found = None if part is None else _baseline(config, part, baselines)
     return {
-        "variant": variant.name,
-        "full": variant.full or config.model.options.get("projection") == "full",
-        "set": dict(override.split("=", 1) for override in variant.overrides),
+        "variant": run.variant.name,
+        "seed": config.seed,
+        "full": is_vanilla(config.task, config.model.options),
+        "set": {setting.key: setting.text for setting in run.variant.settings},
         "task": config.task,
         "n": config.data.max_length,
-        "part": evaluation["part"],
-        "metrics": numbers(evaluation["metrics"]),
+        "part": part,
+        "metrics": metrics,
+        "baseline": None if found is None else _baseline_record(found, metrics),
         "curve": curve,
         "run": str(folder.path),
     }
+
+
+def _baseline(config: RunConfig, part: Part, known: dict[str, Baseline | None]) -> Baseline | None:
+    """Computed once for runs on the same data with the same masks."""
+    prepared = prepare(config)
+    masks = (config.train.mask_share, config.train.whole_words, config.seed)
+    same = json.dumps([str(prepared.folder), part, config.evaluate.max_examples, *masks])
+    if same not in known:
+        known[same] = baseline(config, prepared, part)
+    return known[same]
+
+
+def _baseline_record(found: Baseline, metrics: dict[str, float]) -> Record:
+    return {"metrics": found.metrics, "left": found.is_left_by(metrics)}
+
+
+def _memory(first: dict[str, RunConfig], earlier: list[Record]) -> dict[str, int | None]:
+    """Measured once for each variant, unless an earlier start has measured it."""
+    known = {
+        record.get("measured"): record["memory"]
+        for record in earlier
+        if isinstance(record.get("memory"), int)
+    }
+    return {
+        name: known.get(_digest(config)) or measure.training_memory(config)
+        for name, config in first.items()
+    }
+
+
+def _digest(config: RunConfig) -> str:
+    """The same for configurations that differ only in the folder of the run."""
+    values = configs.resolved(config)
+    values.pop("run")
+    text = json.dumps(values, sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -1,0 +1,127 @@
+"""The baseline: what a model reaches that knows how often each answer occurs, and nothing else.
+
+mlm        the frequency of tokens in the training part, without special ones, and the token that is
+           seen at the masked position itself: mostly the mask, else the token or a random one
+clm        the frequency of tokens
+translate  the frequency of tokens of the targets
+classify   the most frequent label of the training part
+
+A model has left the baseline when its loss is at least 10 % below that of the baseline, or, in
+classification, its errors are at least 10 % fewer, and fewer by more than two standard errors of
+the baseline's accuracy. Before that, differences between models say little about what they learn.
+
+The frequency of each of V tokens is (count + 1) / (all + V): a token that is not in the training
+part has a chance too.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from ..data.rows import Rows
+from ..evaluate.metrics import MAIN
+from ..train.run import collator, metrics_of
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+    from ..config.schema import RunConfig, Task
+    from ..data.corpus import Part
+    from ..data.masking import Masking
+    from ..data.prepare import Prepared
+
+MARGIN = 0.1  # of the baseline's loss or errors
+BATCH = 256  # rows read at a time
+
+
+class Baseline(NamedTuple):
+    """The metrics of the baseline on one part of the data."""
+
+    task: Task
+    metrics: dict[str, float]
+    rows: int
+
+    @property
+    def main(self) -> str:
+        """The metric that a run of this task is judged by."""
+        return MAIN[self.task][0]
+
+    def is_left_by(self, metrics: dict[str, float]) -> bool:
+        """Whether a model with these metrics on the same part does clearly better."""
+        if self.task == "classify":
+            before = 1 - self.metrics["accuracy"]
+            now = 1 - metrics.get("accuracy", 0.0)
+            noise = math.sqrt(before * (1 - before) / max(self.rows, 1))
+            return now <= (1 - MARGIN) * before and before - now > 2 * noise
+        return metrics.get("loss", math.inf) <= (1 - MARGIN) * self.metrics["loss"]
+
+
+def baseline(config: RunConfig, prepared: Prepared, part: Part) -> Baseline | None:
+    """The baseline on the rows that `linformer evaluate` scores of this part; None without rows."""
+    train, evaluated = prepared.part("train"), prepared.part(part)
+    if train is None or evaluated is None:
+        return None
+    rows = Rows(evaluated, None if part == "test" else config.evaluate.max_examples)
+    if config.task == "classify":
+        found = _most_frequent_label(Rows(train), rows)
+    else:
+        loss = _loss_of_frequencies(config, prepared, train, rows)
+        scores = np.array([[loss, 1.0, np.nan]])  # summed loss, tokens, correct: not counted
+        found = metrics_of(config, prepared, part)(scores)
+    return Baseline(config.task, found, len(rows))
+
+
+def _most_frequent_label(train: Rows, rows: Rows) -> dict[str, float]:
+    counts = np.bincount(train.column("labels"))
+    return {"accuracy": float((rows.column("labels") == counts.argmax()).mean())}
+
+
+def _loss_of_frequencies(
+    config: RunConfig, prepared: Prepared, train: Dataset, rows: Rows
+) -> float:
+    """Nats a token."""
+    tokenizer = prepared.tokenizer()
+    assert tokenizer is not None
+    column = "labels" if config.task == "translate" else "input_ids"
+    counts = _token_counts(train, column, len(tokenizer))
+    masking = collator(config, tokenizer).masking
+    if masking is not None:
+        counts[list(masking.special_ids)] = 0
+    frequency = (counts + 1) / (counts.sum() + len(counts))
+    total, tokens = 0.0, 0
+    for start in range(0, len(rows), BATCH):
+        for row in rows.__getitems__(range(start, min(start + BATCH, len(rows)))):
+            chances = _chances(row, config.task, frequency, masking)
+            total -= float(np.log(chances).sum())
+            tokens += len(chances)
+    return total / max(tokens, 1)
+
+
+def _token_counts(part: Dataset, column: str, vocab_size: int) -> np.ndarray:
+    """How often each token occurs, a chunk of the file at a time."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    for chunk in part.data.column(column).chunks:
+        counts += np.bincount(chunk.flatten().to_numpy(), minlength=vocab_size)
+    return counts
+
+
+def _chances(
+    row: dict[str, Any], task: Task, frequency: np.ndarray, masking: Masking | None
+) -> np.ndarray:
+    """What the baseline gives to each token that a row asks for."""
+    if task == "translate":
+        return frequency[row["labels"]]
+    ids = row["input_ids"].astype(np.int64)
+    if masking is None:
+        return frequency[ids[1:]]
+    seen, labels = masking(ids, row["word_starts"], row["draw"])
+    asked = labels >= 0
+    seen, labels = seen[asked], labels[asked]
+    # Where a chosen position shows no mask, its own token and a random one are equally likely, so
+    # P(label | seen) = f(label) ([label = seen] + 1/V) / (f(seen) + 1/V).
+    uniform = 1 / len(frequency)
+    visible = frequency[labels] * ((labels == seen) + uniform) / (frequency[seen] + uniform)
+    return np.where(seen == masking.mask_id, frequency[labels], visible)

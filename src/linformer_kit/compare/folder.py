@@ -1,0 +1,153 @@
+"""The folder of a comparison: its marker, the runs of its variants, and the files it writes.
+
+comparison.json   the marker, with a digest of every file that comparisons wrote here
+README.md         the table, what it says, and the plots
+records.jsonl     everything that the table and the plots show
+*.png             the plots
+VARIANT/          the run of a variant
+
+A comparison writes only into a folder that is new, empty or has the marker. Inside, it replaces
+only files that it wrote itself and nobody changed since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..bench.records import read_records
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+MARKER = "comparison.json"
+KIND = "linformer-kit comparison"
+README = "README.md"
+RECORDS = "records.jsonl"
+STAGING = ".saving-"  # of a file that is being written; a kill may leave one
+# The files of a comparison before there was a marker.
+OLD_README = re.compile(rb"# \d+ variants, task \w+, n ")
+OLD_PLOTS = ("curves.png", "over-*.png")
+
+
+@dataclass(frozen=True)
+class ComparisonFolder:
+    """What is in the folder, and what may be written there."""
+
+    path: Path
+
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse a folder that is not a comparison's, and files that are not. Writes nothing."""
+        if not os.path.lexists(self.path):
+            return
+        if not self.path.is_dir():
+            raise UserError(f"{self.path} is not a folder. Name another with --out.")
+        names_inside = sorted(path.name for path in self.path.iterdir())
+        inside = [name for name in names_inside if not name.startswith(STAGING)]
+        digests = self._digests()
+        if digests is None and inside:
+            raise UserError(
+                f"{self.path} exists and is not a comparison's folder: it holds {inside[0]}"
+                f"{' and more' if len(inside) > 1 else ''}. It is left alone. "
+                "Name another folder with --out."
+            )
+        for name in names:
+            path = self.path / name
+            if os.path.lexists(path) and _digest_of(path) not in (digests or ()):
+                raise UserError(
+                    f"{path} was not written by a comparison, or was changed since. It is left "
+                    "alone: move it elsewhere, or name another folder with --out."
+                )
+
+    def open(self) -> None:
+        """Make the folder and its marker, after `check`."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._mark(self._digests() or set())
+        except OSError as error:
+            raise UserError(f"cannot write {self.path}: {error.strerror or error}.") from error
+
+    def write(self, files: dict[str, bytes]) -> None:
+        """Write or replace these files. A kill leaves each as it was or as it will be."""
+        self.check(files)
+        try:
+            # First the marker: whatever is replaced when a kill comes is known to be ours.
+            self._mark((self._digests() or set()) | {_digest(data) for data in files.values()})
+            for name, data in files.items():
+                _replace(self.path / name, data)
+        except OSError as error:
+            raise UserError(
+                f"cannot write to {self.path}: {error.strerror or error}. The runs are kept; make "
+                "room and give the same command again."
+            ) from error
+
+    def records(self) -> list[dict[str, Any]]:
+        """What an earlier comparison left here."""
+        path = self.path / RECORDS
+        return read_records(path).records if path.is_file() else []
+
+    def _digests(self) -> set[str] | None:
+        """Of the files that comparisons wrote here; None if this is not a comparison's folder."""
+        try:
+            marker = json.loads((self.path / MARKER).read_bytes())
+        except FileNotFoundError:
+            return self._old_digests()
+        except (OSError, ValueError, RecursionError):
+            return None
+        if not isinstance(marker, dict) or marker.get("kind") != KIND:
+            return None
+        written = marker.get("written")
+        return {str(digest) for digest in written} if isinstance(written, list) else set()
+
+    def _old_digests(self) -> set[str] | None:
+        """Of the files of a comparison without a marker, known by its records."""
+        records = self.path / RECORDS
+        if not records.is_file() or records.is_symlink():
+            return None
+        try:
+            found, problems = read_records(records)
+        except (OSError, RecursionError):
+            return None
+        if problems or not found or not all({"variant", "set", "run"} <= r.keys() for r in found):
+            return None
+        readme = self.path / README
+        ours = [records, *(path for kind in OLD_PLOTS for path in self.path.glob(kind))]
+        if readme.is_file() and OLD_README.match(readme.read_bytes()):
+            ours.append(readme)
+        return {digest for path in ours if (digest := _digest_of(path)) is not None}
+
+    def _mark(self, digests: set[str]) -> None:
+        marker = {"kind": KIND, "written": sorted(digests)}
+        _replace(self.path / MARKER, (json.dumps(marker, indent=1) + "\n").encode())
+
+
+def _replace(path: Path, data: bytes) -> None:
+    staging = path.with_name(f"{STAGING}{os.getpid()}-{path.name}")
+    try:
+        with staging.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _digest_of(path: Path) -> str | None:
+    """None for anything but a regular file: a link's target is not ours."""
+    if path.is_symlink() or not path.is_file():
+        return None
+    try:
+        return _digest(path.read_bytes())
+    except OSError:
+        return None

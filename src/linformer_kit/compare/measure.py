@@ -1,0 +1,142 @@
+"""What a variant costs: parameters, peak memory of training, and the time of a step."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ..bench.memory import Work, peak_memory
+from ..config.load import check, resolved
+from ..core.projection import Projection
+from ..data.prepare import prepare
+from ..data.rows import Rows
+from ..train.build import build_model
+from ..train.run import collator, training_order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import nn
+
+    from ..config.schema import RunConfig
+
+ROUNDS = 5  # of timed steps; the median counts
+HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+class Parameters(NamedTuple):
+    """How many numbers are learned: in all, and in the projections (E and F)."""
+
+    total: int
+    projections: int
+
+
+def parameters(config: RunConfig) -> Parameters:
+    """Counted in the model itself; what layers share counts once."""
+    prepared = prepare(config)
+    model = build_model(config, prepared, prepared.tokenizer())
+    return count_parameters(model)
+
+
+def count_parameters(model: nn.Module) -> Parameters:
+    projected = {
+        parameter: None
+        for module in model.modules()
+        if isinstance(module, Projection)
+        for parameter in module.parameters()
+    }
+    return Parameters(
+        sum(parameter.numel() for parameter in model.parameters()),
+        sum(parameter.numel() for parameter in projected),
+    )
+
+
+def training_step(config: RunConfig) -> Callable[[], None]:
+    """Forward, backward and update on the first batch of a run, in its precision."""
+    prepared = prepare(config)
+    tokenizer = prepared.tokenizer()
+    part = prepared.part("train")
+    assert part is not None
+    rows = Rows(part)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = build_model(config, prepared, tokenizer)
+    torch.nn.Module.to(model, device).train()
+    if config.train.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    draws = training_order(config, rows, 1).step(0)
+    micro = config.train.batch_size // config.train.accumulate
+    collate = collator(config, tokenizer)
+    batches = [
+        {
+            name: value.to(device)
+            for name, value in collate(rows.__getitems__(draws[start : start + micro])).items()
+        }
+        for start in range(0, len(draws), micro)
+    ]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, fused=True)
+    kind = HALF.get(config.train.precision)
+
+    def step() -> None:
+        for batch in batches:
+            with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
+                loss: Any = model(**batch).loss
+            loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+
+    return step
+
+
+def step_times(settings: Sequence[RunConfig]) -> list[float]:
+    """Seconds of a training step, the variants taking turns."""
+    steps = [training_step(config) for config in settings]
+    taken: list[list[float]] = [[] for _ in steps]
+    for turn in range(1 + ROUNDS):
+        for place, step in enumerate(steps):
+            started = time.perf_counter()
+            step()
+            if turn:  # the first warms up
+                taken[place].append(time.perf_counter() - started)
+    return [statistics.median(times) for times in taken]
+
+
+def training_memory(config: RunConfig) -> int | None:
+    """Peak bytes of training: weights, gradients, optimizer and activations.
+
+    On a CPU it is measured in a fresh process. None where it cannot be measured.
+    """
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        _two(training_step(config))
+        return int(torch.cuda.max_memory_allocated() - before)
+    found = peak_memory(f"{__name__}:training_work", {"values": resolved(config)})
+    return found.total
+
+
+def training_work(values: dict[str, Any]) -> Work:
+    """In the fresh process: what `training_memory` measures."""
+    config = check(values, where="the configuration")
+    if config.train.threads:
+        torch.set_num_threads(config.train.threads)
+
+    one_row = config.train.model_copy(update={"batch_size": 1, "accumulate": 1})
+    small = config.model_copy(update={"train": one_row})
+
+    def prepared() -> Callable[[], None]:
+        step = training_step(config)
+        return lambda: _two(step)
+
+    return Work(warm_up=lambda: training_step(small)(), prepare=prepared)
+
+
+def _two(step: Callable[[], None]) -> None:
+    """The second step has gradients and the optimizer's state from its beginning."""
+    step()
+    step()
