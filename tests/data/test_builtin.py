@@ -59,3 +59,16 @@ def test_digits_are_pixels_from_0_to_1():
 def test_a_wrong_option_is_told(options, message):
     with pytest.raises(UserError, match=message):
         first("listops", 1, **options)
+
+
+@pytest.mark.parametrize("value", ["3", 2.0, True, None, [3], {"a": 1}, 0, -1, 10**30])
+@pytest.mark.parametrize(("corpus", "name"), [("listops", "max_depth"), ("phrases-en-de", "pairs")])
+def test_an_option_is_a_whole_number_within_its_range(corpus, name, value):
+    with pytest.raises(UserError, match=f"data.options.{name} must be"):
+        first(corpus, 1, **{name: value})
+
+
+@pytest.mark.parametrize("corpus", ["digits", "python-docs"])
+def test_a_corpus_without_options_says_so(corpus):
+    with pytest.raises(UserError, match=f"{corpus} has no options: got data.options none at all"):
+        first(corpus, 1, **{"none at all": 1})

@@ -1,7 +1,7 @@
 """Compressed files (.gz, .xz, .zst) as streams: complete, or an error; memory stays bounded.
 
-Compressed bytes are decompressed a small slice at a time, so that one call returns a few dozen
-megabytes at most even for a decompression bomb: the largest ratios are 1,032 (gzip), about 7,000
+Compressed bytes are decompressed a small slice at a time, so that one call returns less than twenty
+megabytes even for a decompression bomb: the largest ratios are 1,032 (gzip), about 7,000
 (xz) and 32,768 (zstd). The memory of the decompressors themselves is limited too (`MEMORY`), and
 so is the size of the whole: beyond `FLOOR` bytes a file may expand to `EXPANSION` times its size.
 """
@@ -53,9 +53,9 @@ def _zstd() -> Decoder:
 
 
 CODECS = {
-    ".gz": Codec(lambda: cast("Decoder", zlib.decompressobj(wbits=31)), step=1 << 14),
-    ".xz": Codec(lambda: cast("Decoder", lzma.LZMADecompressor(memlimit=MEMORY)), step=1 << 12),
-    ".zst": Codec(_zstd, step=1 << 10),
+    ".gz": Codec(lambda: cast("Decoder", zlib.decompressobj(wbits=31)), step=1 << 13),
+    ".xz": Codec(lambda: cast("Decoder", lzma.LZMADecompressor(memlimit=MEMORY)), step=1 << 10),
+    ".zst": Codec(_zstd, step=1 << 9),
 }
 
 
@@ -108,9 +108,9 @@ class Decompressed(io.RawIOBase):
         self._rest = b""
         if not data:
             if self._decoder is None:
-                raise EOFError("the file is empty")
+                raise ValueError("the file is empty")
             if not self._decoder.eof:
-                raise EOFError("the file ends in the middle of the compressed data")
+                raise ValueError("the file ends in the middle of the compressed data")
             return False
         if self._decoder is None:
             self._decoder = self._codec.decoder()

@@ -186,8 +186,12 @@ class Examples:
     def _features(self, records: Iterable[Record]) -> Iterator[Row]:
         places = {name: place for place, name in enumerate(self.labels)}
         for record in records:
-            with user_input(f"{record['place']}: the features are refused"):
+            try:
                 values = features_of(record["features"])
+            except ValueError as error:
+                raise UserError(
+                    f"{record['place']}: features {error}. Correct the record, or remove it."
+                ) from error
             if self.width is not None and values.shape[1] != self.width:
                 raise UserError(
                     f"{record['place']}: features must have one size in all rows of all parts: "

@@ -6,7 +6,6 @@ Each record comes with its place ("line 3 of a.csv"), which every error about it
 from __future__ import annotations
 
 import csv
-import io
 import json
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -70,23 +69,22 @@ def _documents(path: Path, documents: Documents, limits: Limits) -> Iterator[Pla
         for number, line in lines:
             yield f"line {number} of {path}", {"text": line.rstrip("\r\n")}
         return
-    gathered, size, start = io.StringIO(), 0, 1
+    gathered, start = bytearray(), 1  # a list of lines takes far more memory than their text
     for number, line in lines:
         if line.strip():
-            start = start if size else number
-            gathered.write(line)
-            size += len(line)
-            if size > limits.bytes:
+            start = start if gathered else number
+            gathered += line.encode("utf-8")
+            if len(gathered) > limits.bytes:
                 raise UserError(
                     f"the document that begins at line {start} of {path} has no blank line and is "
                     f"longer than data.max_document_mb = {limits.document_mb} MB. "
                     "Use data.documents: line, or raise that limit."
                 )
-        elif size:
-            yield f"line {start} of {path}", {"text": gathered.getvalue().rstrip("\r\n")}
-            gathered, size = io.StringIO(), 0
-    if size:
-        yield f"line {start} of {path}", {"text": gathered.getvalue().rstrip("\r\n")}
+        elif gathered:
+            yield f"line {start} of {path}", {"text": gathered.decode("utf-8").rstrip("\r\n")}
+            gathered.clear()
+    if gathered:
+        yield f"line {start} of {path}", {"text": gathered.decode("utf-8").rstrip("\r\n")}
 
 
 def _table(path: Path, columns: Sequence[str], comma: str, limits: Limits) -> Iterator[Placed]:
@@ -146,7 +144,7 @@ def _json_lines(path: Path, columns: Sequence[str], limits: Limits) -> Iterator[
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise UserError(
-                f"{place} is not valid JSON: {error.msg} at column {error.colno}. {remedy}"
+                f"{place} is not valid JSON: {error.msg} (column {error.colno}). {remedy}"
             ) from error
         except Exception:  # nested too deeply, a number of too many digits
             with user_input(f"cannot read {place} as JSON"):
@@ -173,15 +171,14 @@ def _parquet(path: Path, columns: Sequence[str], limits: Limits) -> Iterator[Pla
     )
     # Errors of whoever asks for the records are not raised in here, only those of reading.
     with files.open_regular(path) as raw, damaged:
-        names = pq.read_schema(raw).names
+        schema = pq.read_schema(raw)
         for column in columns:
-            _place(path, names, column)
+            _place(path, schema.names, column)
+        texts = [name for name in columns if pa.types.is_string(schema.field(name).type)]
         raw.seek(0)
         # Repeated strings stay dictionaries, and pages are read one by one: otherwise a small file
         # fills the memory.
-        file = pq.ParquetFile(
-            raw, read_dictionary=list(columns), buffer_size=1 << 20, pre_buffer=False
-        )
+        file = pq.ParquetFile(raw, read_dictionary=texts, buffer_size=1 << 20, pre_buffer=False)
         rows, number, done = max(file.metadata.num_rows, 1), 0, 0
         for batch in file.iter_batches(batch_size=64, columns=list(columns)):
             arrays = {column: batch.column(column) for column in columns}

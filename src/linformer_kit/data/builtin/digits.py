@@ -16,7 +16,7 @@ def records(options: dict[str, Any], seed: int) -> Iterator[dict[str, Any]]:
     """One pixel a position, row by row, from 0 to 1."""
     from sklearn.datasets import load_digits
 
-    option.take("digits", options, {})
+    option.take("digits", options, {}, {})
     loaded = load_digits()
     for pixels, label in zip(loaded.data, loaded.target, strict=True):
         yield {"features": [[float(pixel) / WHITE] for pixel in pixels], "label": str(label)}

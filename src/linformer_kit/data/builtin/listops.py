@@ -28,6 +28,13 @@ DEFAULTS = {
     "max_depth": 10,
     "max_args": 10,
 }
+MOST = {
+    "examples": 10_000_000,
+    "min_length": 1_000_000,
+    "max_length": 1_000_000,
+    "max_depth": 100,  # trees are grown by recursion
+    "max_args": 1000,
+}
 OPERATORS: dict[str, Callable[[list[int]], int]] = {
     "[MIN": min,
     "[MAX": max,
@@ -38,7 +45,7 @@ OPERATORS: dict[str, Callable[[list[int]], int]] = {
 
 def records(options: dict[str, Any], seed: int) -> Iterator[dict[str, str]]:
     """Different expressions, each with its value."""
-    chosen = option.take("listops", options, DEFAULTS)
+    chosen = option.take("listops", options, DEFAULTS, MOST)
     if chosen["max_args"] < 2 or chosen["max_length"] - chosen["min_length"] < 2:
         raise UserError(
             "listops needs max_args of at least 2 and a length between min_length and max_length: "

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 VERSION = 1
 DEFAULTS = {"pairs": 30_000}
+MOST = {"pairs": 10_000_000}
 UNITS = [
     "length-kilometer",
     "length-meter",
@@ -67,7 +68,7 @@ CURRENCIES = [
 
 def records(options: dict[str, Any], seed: int) -> Iterator[dict[str, str]]:
     """Different English phrases with one German phrase each."""
-    wanted = option.take("phrases-en-de", options, DEFAULTS)["pairs"]
+    wanted = option.take("phrases-en-de", options, DEFAULTS, MOST)["pairs"]
     draw = random.Random(f"phrases {seed}")
     makers = _makers()
     seen: set[str] = set()

@@ -24,7 +24,7 @@ LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "i
 
 def records(options: dict[str, Any], seed: int) -> Iterator[dict[str, str]]:
     """Documents in a fixed order."""
-    option.take("python-docs", options, {})
+    option.take("python-docs", options, {}, {})
     yield from ({"text": text} for text in _topics())
     library = Path(sysconfig.get_paths()["stdlib"])
     for path in sorted(library.rglob("*.py")):
