@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import UserError, user_input
+from ..hub import require_hub
 from ..runs.models import model_folder
 from .texts import lines_of
 
@@ -53,6 +54,7 @@ def load_encoder(name: str) -> TextEncoder:
         "Give a folder with config.json and model.safetensors, a run of `linformer train`, or a "
         "name of the Hugging Face hub."
     )
+    require_hub(where, "config.json")
     with user_input(f"{name} is no model that can be loaded", remedy=remedy), quiet():
         config = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
     _check_encoder(name, config)

@@ -13,6 +13,7 @@ from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 from ..errors import UserError, user_input
+from ..hub import require_hub
 from .digest import MAX_TOKENIZER, TOKENIZER_FILE, tokenizer_digest
 from .files import MB, size_of
 
@@ -75,6 +76,7 @@ def load(path: str, task: Task) -> PreTrainedTokenizerFast:
                 {name: token for name, token in SPECIAL.items() if token in known}
             )
         else:
+            require_hub(path, "tokenizer.json")
             loaded = PreTrainedTokenizerFast.from_pretrained(
                 str(where) if where.is_dir() else path, trust_remote_code=False
             )
