@@ -16,7 +16,7 @@ def test_a_path_is_no_name_of_the_hub(tmp_path):
 def test_what_cannot_be_a_name_is_refused_without_a_network(name, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(UserError, match="is not a file or folder here|cannot look for"):
+    with pytest.raises(UserError, match=r"is not a file or folder here|cannot look for"):
         require_hub(name, "config.json")
 
 
