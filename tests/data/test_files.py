@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
-from pathlib import Path
-
 import pytest
 
 from linformer_kit.data import files
@@ -73,15 +69,6 @@ def test_a_file_that_is_gone_is_told(tmp_path):
 
 def read(source):
     return [line for path in files.find(source) for line in files.lines(path, Limits())]
-
-
-@pytest.fixture
-def open_folder():
-    """A folder that every user may enter."""
-    folder = Path(tempfile.mkdtemp())
-    folder.chmod(0o755)
-    yield folder
-    shutil.rmtree(folder)
 
 
 def test_what_may_not_be_read_is_told(open_folder):

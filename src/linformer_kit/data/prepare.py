@@ -152,9 +152,9 @@ def prepare(
         reason = store.damage(folder) if folder.is_dir() else ""
         if reason is None:
             return Prepared(folder)
-        if reason and (folder / store.MARKER).is_file():
-            log.warning("%s is damaged (%s): it is prepared again.", folder, reason)
         with store.building(folder) as building:
+            if reason:
+                log.warning("%s is damaged (%s): it is prepared again.", folder, reason)
             _make(config, given, building, tell)
             if _fingerprint(config, given) != name:
                 raise UserError(
