@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..config.schema import Sides
 from ..errors import UserError, user_input
-from . import builtin, files, hub, records
+from . import builtin, files, hub_dataset, records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -127,7 +127,10 @@ class Corpus:
             return [*files.find(source.source), *files.find(source.target)]
         names = [source] if isinstance(source, str) else source
         return [
-            path for name in names if not name.startswith(hub.PREFIX) for path in files.find(name)
+            path
+            for name in names
+            if not name.startswith(hub_dataset.PREFIX)
+            for path in files.find(name)
         ]
 
     def _identity(self, source: Source | None) -> Any:
@@ -181,8 +184,8 @@ class Corpus:
             yield from _aligned(source, limits)
             return
         for name in [source] if isinstance(source, str) else source:
-            if name.startswith(hub.PREFIX):
-                yield from hub.read(name, columns)
+            if name.startswith(hub_dataset.PREFIX):
+                yield from hub_dataset.read(name, columns)
                 continue
             for path in files.find(name):
                 with user_input(f"cannot read {path}"):  # whatever a file can hold

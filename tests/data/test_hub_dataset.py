@@ -9,7 +9,7 @@ import datasets
 import huggingface_hub.constants
 import pytest
 
-from linformer_kit.data import hub
+from linformer_kit.data import hub_dataset
 from linformer_kit.errors import UserError
 
 SCRIPT = """
@@ -21,7 +21,7 @@ class Evil(datasets.GeneratorBasedBuilder):
 
 
 def read(source):
-    return list(hub.read(source, ["text"]))
+    return list(hub_dataset.read(source, ["text"]))
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def test_a_local_script_is_never_executed(tmp_path, monkeypatch, name):
 
 
 def test_the_library_itself_executes_no_script(tmp_path, monkeypatch, offline):
-    """What `hub.read` relies on: there is no `trust_remote_code` to say no to."""
+    """What `hub_dataset.read` relies on: there is no `trust_remote_code` to say no to."""
     assert "trust_remote_code" not in inspect.signature(datasets.load_dataset).parameters
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil").mkdir()

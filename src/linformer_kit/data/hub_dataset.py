@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, user_input
+from ..hub import require_hub
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,7 @@ def read(source: str, columns: list[str]) -> Iterator[Placed]:
                 f"{source!r} names a data set of the hub, and {name} is a local file or folder. "
                 f"Leave {PREFIX} out to read the local one."
             )
+        require_hub(name, "README.md")
         rows = datasets.load_dataset(name, config or None, split=split or "train", streaming=True)
         for number, row in enumerate(rows, start=1):
             for column in columns:
