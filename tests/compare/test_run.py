@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from linformer_kit.compare import measure
-from linformer_kit.compare.run import compare, is_vanilla, planned_runs
+from linformer_kit.compare.run import compare, planned_runs
 from linformer_kit.compare.variants import variants
 from linformer_kit.errors import UserError
 
@@ -151,23 +151,6 @@ def test_a_mistake_in_any_variant_is_told_before_anything_is_written(
     with pytest.raises(UserError, match=message):
         compare(path, [], vary, out=tmp_path / "c", **options)
     assert not (tmp_path / "c").exists()
-
-
-@pytest.mark.parametrize(
-    ("task", "model", "expected"),
-    [
-        ("mlm", {"projection": "full"}, True),
-        ("mlm", {"k": 8}, False),
-        ("clm", {"causal_attention": "full"}, True),
-        ("clm", {}, False),
-        ("translate", {"projection": "full"}, True),
-        ("translate", {"projection": "full", "causal_attention": "slots"}, False),
-        ("translate", {"projection": "linear", "causal_attention": "full"}, False),
-        ("translate", {"projection": "full", "context_projection": "dynamic"}, False),
-    ],
-)
-def test_vanilla_is_full_attention_everywhere(task, model, expected):
-    assert is_vanilla(task, model) is expected
 
 
 def test_the_keys_of_one_part_stay_when_another_is_full(tmp_path):

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from linformer_kit.compare.variants import variants
+from linformer_kit.compare.variants import is_vanilla, variants
 from linformer_kit.errors import UserError
 
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,119}")
@@ -110,3 +110,20 @@ def test_a_folder_name_depends_on_its_variant_alone():
 def test_a_wrong_vary_is_told(vary, message):
     with pytest.raises(UserError, match=message):
         variants(vary)
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "expected"),
+    [
+        ("mlm", {"projection": "full"}, True),
+        ("mlm", {"k": 8}, False),
+        ("clm", {"causal_attention": "full"}, True),
+        ("clm", {}, False),
+        ("translate", {"projection": "full"}, True),
+        ("translate", {"projection": "full", "causal_attention": "slots"}, False),
+        ("translate", {"projection": "linear", "causal_attention": "full"}, False),
+        ("translate", {"projection": "full", "context_projection": "dynamic"}, False),
+    ],
+)
+def test_vanilla_is_full_attention_everywhere(task, model, expected):
+    assert is_vanilla(task, model) is expected

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import yaml
 
 from linformer_kit.bench.records import RecordFile
 
@@ -160,19 +162,65 @@ def write_records(path: Path, records: list[dict]) -> Path:
     return path
 
 
-def write_run(folder: Path, *, projection: str, perplexity: float, seconds: float) -> Path:
-    """A run folder as `linformer train` leaves it."""
+def write_run(
+    folder: Path,
+    *,
+    projection: str,
+    perplexity: float,
+    seconds: float = 1.0,
+    seed: int = 0,
+    data: str | None = "digest",
+    **changes: object,
+) -> Path:
+    """A run folder as `linformer train` leaves it; `changes` are dotted keys of its config."""
     (folder / "best").mkdir(parents=True)
     model = {"projection": projection, "k": 8, "max_position_embeddings": 32}
     (folder / "best" / "config.json").write_text(json.dumps(model))
-    (folder / "config.yaml").write_text("task: mlm\n")
+    config: dict[str, Any] = {
+        "task": "mlm",
+        "run": str(folder),
+        "seed": seed,
+        "data": {"train": "text.txt", "max_length": 32, "cache": "somewhere"},
+        "model": {"hidden_size": 16, "projection": projection},
+        "train": {"steps": 3, "lr": 0.01, "threads": 1},
+    }
+    if projection != "full":
+        config["model"]["k"] = 8
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        if name:
+            config[section][name] = value
+        else:
+            config[section] = value
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    (folder / "run.json").write_text(json.dumps({"kind": "linformer-kit run", "data": data}))
     (folder / "environment.json").write_text(json.dumps(MACHINE))
     lines: list[dict] = [
         {"step": s, "loss": 5.0 - s / 10, "seconds": s * seconds, "seconds_per_step": seconds}
         for s in (1, 2, 3)
     ]
     lines.append({"step": 3, "seconds": 3.0, "validation": {"perplexity": perplexity}})
-    write_records(folder / "metrics.jsonl", lines)
+    write_lines(folder / "metrics.jsonl", lines)
     evaluation = {"part": "test", "metrics": {"perplexity": perplexity, "accuracy": 0.5}}
     (folder / "evaluation.json").write_text(json.dumps(evaluation))
     return folder
+
+
+def write_comparison(home: Path, runs: list[Path], *, left: bool = True, **more: object) -> Path:
+    """The records of `linformer compare` on these runs."""
+    records = [
+        {
+            "variant": run.name,
+            "run": f"elsewhere/{home.name}/{run.name}",
+            "baseline": {"metrics": {"perplexity": 40.0}, "left": left},
+            **more,
+        }
+        for run in runs
+    ]
+    return write_lines(home / "records.jsonl", records)
+
+
+def write_lines(path: Path, lines: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from typing import TYPE_CHECKING
+from pathlib import Path
+from urllib.parse import unquote, urlparse
+from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -12,10 +15,15 @@ from linformer_kit.report.collect import collect
 from linformer_kit.report.sections import sections
 from linformer_kit.report.write import write_report
 
-from .evidence import all_records, write_records, write_run
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from .evidence import (
+    all_records,
+    growth_records,
+    heads_record,
+    spectrum_record,
+    write_lines,
+    write_records,
+    write_run,
+)
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 
@@ -104,6 +112,36 @@ def test_a_phone_needs_no_sideways_scrolling(browser, written):
     page.close()
 
 
+OVERLAPS = """() => {
+  const found = [];
+  for (const plot of document.querySelectorAll(".plot")) {
+    const bar = plot.querySelector(".modebar");
+    const inside = plot.querySelectorAll(".legend, .main-svg, .colorbar");
+    if (!bar || !inside.length) continue;
+    const a = bar.getBoundingClientRect();
+    for (const element of inside) {
+      const b = element.getBoundingClientRect();
+      const apart = a.right <= b.left || b.right <= a.left || a.bottom <= b.top + 1
+        || b.bottom <= a.top;
+      if (!apart) found.push(plot.id + " " + element.getAttribute("class"));
+    }
+  }
+  return found;
+}"""
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_toolbar_covers_nothing_of_a_plot(browser, written, width):
+    page, _, _ = opened(browser, written[0].page, viewport={"width": width, "height": 800})
+    assert page.locator(".modebar").count() >= 15
+    buttons = page.locator("#plot-grid-time .modebar-btn").all()
+    titles = {button.get_attribute("data-title") for button in buttons}
+    assert "Download plot as a PNG" in titles
+    assert not any("hare" in title or "loud" in title for title in titles)  # nothing is uploaded
+    assert page.evaluate(OVERLAPS) == []
+    page.close()
+
+
 def test_pointing_at_a_line_shows_its_value(browser, written):
     page, _, _ = opened(browser, written[0].page)
     plot = page.locator("#plot-grid-time")
@@ -130,6 +168,75 @@ def test_each_figure_lies_beside_the_page(written):
     assert {path.name for path in folder.iterdir()} == {
         f"{name}.{kind}" for name in names for kind in ("png", "svg")
     }
+
+
+HOSTILE = [
+    "<script>window.hacked = 1</script>",
+    '"><img src=x onerror="window.hacked = 1">',
+    "</script><script>window.hacked = 1</script>",
+    "<a href='javascript:window.hacked = 1'>press</a><b>bold</b>",
+    "<svg onload='window.hacked = 1'>",
+    "%{x} ${x} $x^2$ &lt;b&gt; &amp;",
+    "_underscore 🙂 \u05e9\u05dc\u05d5\u05dd \u202egnirts",
+    "\x1b[31m\x00 \ud800",
+]
+
+
+def hostile_evidence(folder):
+    """Hostile text wherever a record or a run can hold text."""
+    everything = " ".join(HOSTILE)
+    machine = {"machine": {"cpu": everything, "commit": everything}}
+    spectra = [{**spectrum_record(), **machine, "model": text} for text in HOSTILE[2:4]]
+    tokens = [{**heads_record()["rows"][0]["tokens"][0], "text": text} for text in HOSTILE]
+    rows = [{**heads_record()["rows"][0], "tokens": tokens}]
+    about = {"model": everything, "projection": everything, "sharing": everything, "rows": rows}
+    growth = [{**record, **machine} for record in growth_records()]
+    write_lines(folder / "a.jsonl", [*growth, *spectra, {**heads_record(), **machine, **about}])
+    for text in HOSTILE:
+        name = text.replace("/", "\u2215").replace("\0", "").encode(errors="replace").decode()
+        run = write_run(folder / name, projection=text, perplexity=10.0)
+        (run / "environment.json").write_text(json.dumps(machine["machine"]))
+    (folder / "<img src=x onerror=hacked>.jsonl").write_text("damaged <img src=x onerror=1>")
+    return collect([folder])
+
+
+def test_hostile_names_are_shown_as_text_and_no_script_runs(browser, tmp_path):
+    evidence = hostile_evidence(tmp_path / "evidence")
+    out = tmp_path / "javascript:window.hacked = 1; <b> #?%41.html"
+    report = write_report(evidence, out, title=HOSTILE[2], pictures=True)
+    page = browser.new_context().new_page()
+    dialogs, complaints = [], []
+    page.on("dialog", lambda dialog: (dialogs.append(dialog.message), dialog.dismiss()))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(report.page.as_uri())
+    page.wait_for_selector("body[data-plots=drawn]", timeout=300_000)
+    assert page.evaluate("() => window.hacked") is None
+    assert page.locator("img, iframe, object, embed, svg a, a[href^='javascript']").count() == 0
+    assert page.title() == HOSTILE[2]
+    assert page.locator("h1").text_content() == HOSTILE[2]
+    legend = page.locator("#plot-runs-loss .legendtext").all_text_contents()
+    shown = [text.replace("\xa0", " ") for text in legend]
+    for text in HOSTILE[:5]:
+        assert any(text.replace("/", "\u2215") in one for one in shown), text
+        assert text in page.locator("main").inner_text()
+    assert any(HOSTILE[5] in one for one in shown)
+    for link in page.locator("figcaption a").all()[:4]:
+        link_target = link.evaluate("link => link.href")
+        assert link_target.startswith(report.page.parent.as_uri())
+        assert Path(unquote(urlparse(link_target).path)).is_file()
+    page.evaluate(
+        "() => Plotly.Fx.hover(document.getElementById('plot-runs-loss'),"
+        " [{curveNumber: 0, pointNumber: 0}])"
+    )
+    page.locator("figcaption a").first.click(modifiers=["Control"])
+    assert page.evaluate("() => window.hacked") is None
+    assert dialogs == []
+    assert complaints == []
+    for path in report.pictures:
+        if path.suffix == ".svg":
+            ET.parse(path)  # well formed
+    page.close()
 
 
 def test_what_records_say_cannot_become_markup(written):

@@ -19,7 +19,7 @@ from .baseline import Baseline, baseline
 from .folder import README, RECORDS, ComparisonFolder
 from .plots import plot_names
 from .report import report, summaries
-from .variants import Variant, variants
+from .variants import Variant, is_vanilla, variants
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -156,16 +156,6 @@ def _idle(model: dict[str, Any]) -> tuple[str, ...]:
     if model.get("projection") == "full":
         return ("k", "sharing", "keep_scale", *(slots if causal in (None, "full") else ()))
     return slots if causal == "full" else ()
-
-
-def is_vanilla(task: str, model: dict[str, Any]) -> bool:
-    """Whether a model with these keys is the vanilla Transformer in all its parts."""
-    causal, context = model.get("causal_attention"), model.get("context_projection")
-    if task == "clm":
-        return causal == "full" or (causal is None and model.get("projection") == "full")
-    if model.get("projection") != "full":
-        return False
-    return task != "translate" or (causal in (None, "full") and context in (None, "full"))
 
 
 def _record(run: Run, folder: RunFolder, baselines: dict[str, Baseline | None]) -> Record:

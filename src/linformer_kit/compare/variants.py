@@ -89,6 +89,16 @@ def variants(vary: Sequence[str]) -> Variants:
     )
 
 
+def is_vanilla(task: str, model: dict[str, Any]) -> bool:
+    """Whether a model with these keys is the vanilla Transformer in all its parts."""
+    causal, context = model.get("causal_attention"), model.get("context_projection")
+    if task == "clm":
+        return causal == "full" or (causal is None and model.get("projection") == "full")
+    if model.get("projection") != "full":
+        return False
+    return task != "translate" or (causal in (None, "full") and context in (None, "full"))
+
+
 def _axis(vary: str, notes: list[str]) -> list[Setting]:
     """The values of one `--vary key=value,value`; equal ones once."""
     _check_characters(vary)

@@ -1,15 +1,20 @@
 """Figures for a page: plain data in, what plotly.js draws out.
 
-Colours of text, grid and background are left to the page, which knows whether it is dark.
+Colours of text, grid and background are left to the page, which knows whether it is dark. Every
+text is escaped, and a value that is not a finite number leaves a gap.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from .figure import BarChart, Chart
+from .text import for_plotly
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .figure import Axis, Figure, HeatMap, Line
 
 Drawing = dict[str, Any]
@@ -48,24 +53,25 @@ def _line(line: Line) -> Drawing:
     found: Drawing = {
         "type": "scatter",
         "mode": "+".join(modes) or "lines",
-        "name": line.name,
-        "x": line.x,
-        "y": line.y,
+        "name": for_plotly(line.name),
+        "x": _finite(line.x),
+        "y": _finite(line.y),
         "line": {"color": line.colour, "dash": line.dash, "width": 2.4},
         "marker": {"color": line.colour, "size": 7 if line.joined else 12},
     }
     if line.labels:
-        found |= {"text": line.labels, "hovertemplate": "%{text}<extra></extra>"}
+        found |= {"text": _texts(line.labels), "hovertemplate": "%{text}<extra></extra>"}
     return found
 
 
 def _axis(axis: Axis) -> Drawing:
-    found: Drawing = {"title": {"text": axis.title}, "type": axis.scale, "automargin": True}
+    title = {"text": for_plotly(axis.title)}
+    found: Drawing = {"title": title, "type": axis.scale, "automargin": True}
     if axis.ticks:
         found |= {
             "tickmode": "array",
             "tickvals": [value for value, _ in axis.ticks],
-            "ticktext": [label for _, label in axis.ticks],
+            "ticktext": _texts(label for _, label in axis.ticks),
         }
     elif axis.scale == "log":
         found |= {"dtick": 1, "exponentformat": "none"}
@@ -80,13 +86,16 @@ def _bars(figure: BarChart) -> Drawing:
         bar: Drawing = {
             "type": "bar",
             "orientation": "h",
-            "name": group.name,
-            "y": figure.categories,
-            "x": group.values,
+            "name": for_plotly(group.name),
+            "y": _texts(figure.categories),
+            "x": _finite(group.values),
             "marker": {"color": group.colour},
         }
         if group.labels:
-            bar |= {"hovertext": group.labels, "hovertemplate": "%{hovertext}<extra></extra>"}
+            bar |= {
+                "hovertext": _texts(group.labels),
+                "hovertemplate": "%{hovertext}<extra></extra>",
+            }
         data.append(bar)
     layout = {
         "xaxis": _axis(figure.value),
@@ -98,30 +107,30 @@ def _bars(figure: BarChart) -> Drawing:
 
 
 def _heat_map(figure: HeatMap) -> Drawing:
+    x, y = for_plotly(figure.x.title), for_plotly(figure.y.title)
     data: Drawing = {
         "type": "heatmap",
-        "x": figure.columns,
-        "y": figure.rows,
-        "z": figure.values,
+        "x": _texts(figure.columns),
+        "y": _texts(figure.rows),
+        "z": [_finite(row) for row in figure.values],
         "colorscale": DIVERGING if figure.diverging else SEQUENTIAL,
-        "colorbar": {"title": {"text": figure.unit, "side": "right"}, "thickness": 12},
+        "colorbar": {"title": {"text": for_plotly(figure.unit), "side": "right"}, "thickness": 12},
         "xgap": 1 if figure.written else 0,
         "ygap": 1 if figure.written else 0,
-        "hovertemplate": f"{figure.y.title} %{{y}}, {figure.x.title} %{{x}}: %{{z:.3g}}"
-        "<extra></extra>",
+        "hovertemplate": f"{y} %{{y}}, {x} %{{x}}: %{{z:.3g}}<extra></extra>",
     }
     if figure.diverging:
         data["zmid"] = 0.0
     if figure.range is not None:
         data |= {"zmin": figure.range[0], "zmax": figure.range[1]}
     if figure.labels:
-        data["text"] = figure.labels
+        data["text"] = [_texts(row) for row in figure.labels]
         if figure.written:
             data["texttemplate"] = "%{text}"
     layout = {
-        "xaxis": {"title": {"text": figure.x.title}, "type": "category", "automargin": True},
+        "xaxis": {"title": {"text": x}, "type": "category", "automargin": True},
         "yaxis": {
-            "title": {"text": figure.y.title},
+            "title": {"text": y},
             "type": "category",
             "autorange": "reversed",
             "automargin": True,
@@ -131,3 +140,11 @@ def _heat_map(figure: HeatMap) -> Drawing:
         if len(names) > 24:
             layout[axis]["nticks"] = 12
     return {"data": [data], "layout": layout}
+
+
+def _texts(texts: Iterable[str]) -> list[str]:
+    return [for_plotly(text) for text in texts]
+
+
+def _finite(values: Iterable[float | None]) -> list[float | None]:
+    return [None if value is None or not math.isfinite(value) else value for value in values]

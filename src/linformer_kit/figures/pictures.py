@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import math
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from .figure import BarChart, Chart
 from .interactive import DIVERGING, SEQUENTIAL
+from .text import for_legend, for_matplotlib
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -13,6 +17,7 @@ if TYPE_CHECKING:
     from .figure import Axis, Figure, HeatMap
 
 SIZE = (7.2, 4.4)
+WIDE = 40  # characters of a name that has no room beside the axes
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 9.5,
@@ -26,41 +31,57 @@ STYLE: dict[Any, Any] = {
     "legend.frameon": False,
     "svg.fonttype": "none",
     "svg.hashsalt": "linformer-kit",  # the same figure is the same file
+    "text.parse_math": False,  # a $ in a name is a $
 }
+MADE_BY = "linformer-kit figure"  # stands in every picture, so that it may be replaced
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 
 
 def write_pictures(figure: Figure, folder: Path) -> list[Path]:
     """NAME.png and NAME.svg in the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for name, data in pictures(figure).items():
+        (folder / name).write_bytes(data)
+        written.append(folder / name)
+    return written
+
+
+def pictures(figure: Figure) -> dict[str, bytes]:
+    """A PNG and an SVG by the names of their files."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    with mpl.rc_context(STYLE):
+    found = {}
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", message="constrained_layout not applied")
         canvas = Canvas(figsize=SIZE, layout="constrained")
         axes = canvas.add_subplot()
-        axes.set_title(figure.title, fontsize=11, fontweight="bold", loc="left", wrap=True)
+        title = for_matplotlib(figure.title)
+        axes.set_title(title, fontsize=11, fontweight="bold", loc="left", wrap=True)
         if isinstance(figure, Chart):
-            _chart(figure, axes)
+            _chart(figure, axes, canvas)
         elif isinstance(figure, BarChart):
             _bars(figure, axes)
         else:
             _heat_map(figure, axes, canvas)
-        for kind in ("png", "svg"):
-            path = folder / f"{figure.name}.{kind}"
-            metadata = {"Date": None} if kind == "svg" else {"Software": None}
-            canvas.savefig(path, dpi=160, metadata=metadata)
-            written.append(path)
-    return written
+        for kind, metadata in (
+            ("png", {"Software": MADE_BY}),
+            ("svg", {"Date": None, "Creator": MADE_BY}),
+        ):
+            file = io.BytesIO()
+            canvas.savefig(file, format=kind, dpi=160, metadata=metadata)
+            found[f"{figure.name}.{kind}"] = file.getvalue()
+    return found
 
 
-def _chart(figure: Chart, axes: Any) -> None:
+def _chart(figure: Chart, axes: Any, canvas: Any) -> None:
     for line in figure.lines:
         axes.plot(
             line.x,
             line.y,
-            label=line.name,
+            label=for_legend(line.name),
             color=line.colour,
             linestyle=DASHES[line.dash] if line.joined else "none",
             marker="o" if line.marked else None,
@@ -69,8 +90,11 @@ def _chart(figure: Chart, axes: Any) -> None:
         )
     _set_axis(axes.xaxis, figure.x, axes.set_xscale, axes.set_xlabel, axes.set_xlim)
     _set_axis(axes.yaxis, figure.y, axes.set_yscale, axes.set_ylabel, axes.set_ylim)
-    many = len(figure.lines) > 6
-    if many:
+    longest = max((len(line.name) for line in figure.lines), default=0)
+    if longest > WIDE:
+        canvas.set_figheight(SIZE[1] + 0.17 * len(figure.lines))
+        canvas.legend(loc="outside lower left", fontsize=8.5)
+    elif len(figure.lines) > 6:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8.5)
     elif len(figure.lines) > 1:
         axes.legend(fontsize=8.5)
@@ -78,12 +102,13 @@ def _chart(figure: Chart, axes: Any) -> None:
 
 def _set_axis(which: Any, axis: Axis, scale: Any, label: Any, limit: Any) -> None:
     scale(axis.scale)
-    label(axis.title)
+    label(for_matplotlib(axis.title))
     if axis.ticks:
         from matplotlib.ticker import NullLocator
 
         which.set_minor_locator(NullLocator())
-        which.set_ticks([value for value, _ in axis.ticks], [text for _, text in axis.ticks])
+        places, names = zip(*axis.ticks, strict=True)
+        which.set_ticks(places, list(map(for_matplotlib, names)))
     if axis.range is not None:
         limit(axis.range)
 
@@ -93,13 +118,15 @@ def _bars(figure: BarChart, axes: Any) -> None:
     for number, group in enumerate(figure.groups):
         places = [place + number * thick for place in range(len(figure.categories))]
         values = [0.0 if value is None else value for value in group.values]
-        axes.barh(places, values, height=thick * 0.92, color=group.colour, label=group.name)
+        name = for_legend(group.name)
+        axes.barh(places, values, height=thick * 0.92, color=group.colour, label=name)
     middle = thick * (len(figure.groups) - 1) / 2
-    axes.set_yticks([place + middle for place in range(len(figure.categories))], figure.categories)
+    names = list(map(for_matplotlib, figure.categories))
+    axes.set_yticks([place + middle for place in range(len(names))], names)
     axes.invert_yaxis()
     axes.grid(visible=False, axis="y")
     axes.set_xscale(figure.value.scale)
-    axes.set_xlabel(figure.value.title)
+    axes.set_xlabel(for_matplotlib(figure.value.title))
     if len(figure.groups) > 1:
         axes.legend(fontsize=8.5)
 
@@ -110,27 +137,27 @@ def _heat_map(figure: HeatMap, axes: Any, canvas: Any) -> None:
     scale = DIVERGING if figure.diverging else SEQUENTIAL
     colours = LinearSegmentedColormap.from_list("kit", scale)
     values = [[float("nan") if v is None else v for v in row] for row in figure.values]
-    flat = [v for row in figure.values for v in row if v is not None]
+    flat = [v for row in values for v in row if math.isfinite(v)]
     low, high = figure.range or (min(flat, default=0.0), max(flat, default=1.0))
     if figure.diverging:
         high = max(abs(low), abs(high)) or 1.0
         low = -high
     image = axes.imshow(values, cmap=colours, aspect="auto", vmin=low, vmax=high)
     axes.grid(visible=False)
-    axes.set_xlabel(figure.x.title)
-    axes.set_ylabel(figure.y.title)
+    axes.set_xlabel(for_matplotlib(figure.x.title))
+    axes.set_ylabel(for_matplotlib(figure.y.title))
     for names, place in ((figure.columns, axes.set_xticks), (figure.rows, axes.set_yticks)):
         step = max(1, len(names) // 12)
-        place(range(0, len(names), step), names[::step])
+        place(range(0, len(names), step), list(map(for_matplotlib, names[::step])))
     if figure.written:
         for y, row in enumerate(figure.labels):
             for x, text in enumerate(row):
                 value = figure.values[y][x]
                 dark = value is not None and (value - low) > 0.6 * (high - low)
                 axes.text(
-                    x, y, text, ha="center", va="center", fontsize=8,
+                    x, y, for_matplotlib(text), ha="center", va="center", fontsize=8,
                     color="white" if dark else "#1c2530",
                 )  # fmt: skip
     bar = canvas.colorbar(image, ax=axes, pad=0.02)
-    bar.set_label(figure.unit)
+    bar.set_label(for_matplotlib(figure.unit))
     bar.outline.set_visible(False)

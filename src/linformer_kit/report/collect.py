@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ..bench.records import Record, read_records
-from .runs import Run, is_run, read_run, with_timed_steps
+from ..errors import reason_of
+from .runs import Run, is_run, read_run, shortened, with_comparisons
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +21,7 @@ class Evidence:
     records: list[Record] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    files: dict[int, str] = field(default_factory=dict)  # of records, by their id()
 
 
 def collect(paths: Sequence[Path]) -> Evidence:
@@ -32,7 +34,7 @@ def collect(paths: Sequence[Path]) -> Evidence:
                 f"{path} does not exist. Give files of records, runs, or folders that hold them."
             )
         _take(path, evidence, seen)
-    evidence.runs = with_timed_steps(evidence.runs, evidence.records)
+    evidence.runs = with_comparisons(evidence.runs, evidence.records)
     if not evidence.records and not evidence.runs:
         where = ", ".join(map(str, paths))
         said = f" {evidence.problems[0]}." if evidence.problems else ""
@@ -44,19 +46,36 @@ def collect(paths: Sequence[Path]) -> Evidence:
 
 
 def _take(path: Path, evidence: Evidence, seen: set[Path]) -> None:
-    if path.resolve() in seen:
-        return
-    seen.add(path.resolve())
-    if path.is_dir():
-        if is_run(path):
-            run = read_run(path)
-            evidence.runs.append(run)
-            evidence.problems += run.problems
+    """One path; what cannot be read is reported, and the rest is used."""
+    try:
+        real = path.resolve()
+        if real in seen:
             return
-        for inside in sorted(path.iterdir()):
-            if (inside.is_dir() and not inside.name.startswith(".")) or inside.suffix == ".jsonl":
-                _take(inside, evidence, seen)
-    else:
-        records, problems = read_records(path)
-        evidence.records += records
-        evidence.problems += problems
+        seen.add(real)
+        if path.is_dir():
+            _take_folder(path, evidence, seen)
+        elif path.is_file():
+            _take_records(path, evidence)
+        else:  # a pipe or a device: reading it may never end
+            evidence.problems.append(f"{path}: not a regular file; left out")
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        evidence.problems.append(f"{path}: cannot be read ({reason_of(error)}); left out")
+
+
+def _take_folder(path: Path, evidence: Evidence, seen: set[Path]) -> None:
+    if is_run(path):
+        run = read_run(path)
+        evidence.runs.append(run)
+        evidence.problems += run.problems
+        return
+    for inside in sorted(path.iterdir()):
+        hidden = inside.name.startswith(".")
+        if (inside.is_dir() and not hidden) or (inside.suffix == ".jsonl" and not hidden):
+            _take(inside, evidence, seen)
+
+
+def _take_records(path: Path, evidence: Evidence) -> None:
+    records, problems = read_records(path)
+    evidence.records += records
+    evidence.files |= {id(record): str(path) for record in records}
+    evidence.problems += shortened(problems)

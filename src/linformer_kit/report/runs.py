@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..bench.records import Record, read_records
+from ..compare.variants import is_vanilla
+from ..config import yaml_text
+from ..errors import reason_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,16 +28,33 @@ class Run:
     scores: dict[str, float]  # of the final evaluation
     machine: Record
     path: str = ""
+    config: dict[str, Any] = field(default_factory=dict)  # config.yaml; empty if it is not known
+    data: Any = None  # the digest of the data that the run was trained on
+    part: str | None = None  # what the final evaluation scored
+    baseline: Record | None = None  # of a comparison: its metrics, and whether the run has left it
     timed_step: float | None = None  # in a comparison, where the variants took turns
     problems: tuple[str, ...] = ()
 
     @property
-    def projection(self) -> str:
-        return str(self.model.get("projection", "linear"))
+    def task(self) -> str:
+        if self.model.get("is_encoder_decoder"):
+            return "translate"
+        known = "clm" if self.model.get("is_decoder") else "mlm"
+        return str(self.config.get("task", known))
 
     @property
     def vanilla(self) -> bool:
-        return self.projection == "full"
+        return is_vanilla(self.task, self.model)
+
+    @property
+    def kind(self) -> str:
+        """What its attention is, in words."""
+        if self.vanilla:
+            return "vanilla"
+        if self.task == "clm":
+            slots, window = self.model.get("num_slots"), self.model.get("window")
+            return f"Linformer, {slots} slots, window {window}"
+        return f"Linformer, {self.model.get('projection', 'linear')}, k = {self.model.get('k')}"
 
     @property
     def seconds_per_step(self) -> float | None:
@@ -41,17 +65,22 @@ class Run:
         return times[len(times) // 2] if times else None
 
 
-def with_timed_steps(runs: list[Run], records: list[Record]) -> list[Run]:
-    """The runs, with the time of a step from the records of `linformer compare`, if there are any.
+def with_comparisons(runs: Sequence[Run], records: Sequence[Record]) -> list[Run]:
+    """The runs, with what the records of `linformer compare` say of them, if there are any.
 
     A run is known by its folder's name and that of the comparison: paths may have moved.
     """
-    timed = {
-        Path(record["run"]).parts[-2:]: record["step_seconds"]
+    known = {
+        Path(record["run"]).parts[-2:]: record
         for record in records
-        if "variant" in record and "run" in record and record.get("step_seconds")
+        if isinstance(record.get("variant"), str) and isinstance(record.get("run"), str)
     }
-    return [replace(run, timed_step=timed.get(Path(run.path).parts[-2:])) for run in runs]
+    found = []
+    for run in runs:
+        record = known.get(Path(run.path).parts[-2:], {})
+        seconds = number(record.get("step_seconds"))
+        found.append(replace(run, timed_step=seconds or None, baseline=_baseline(record)))
+    return found
 
 
 def is_run(folder: Path) -> bool:
@@ -61,37 +90,140 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run(folder: Path) -> Run:
-    """What is there; a run may be unfinished."""
-    lines, problems = read_records(folder / "metrics.jsonl")
-    evaluation, wrong = _json(folder / "evaluation.json")
-    environment, also_wrong = _json(folder / "environment.json")
-    metrics = evaluation.get("metrics", {})
+    """What is there; a run may be unfinished. What cannot be read is reported and left out."""
+    problems: list[str] = []
+    steps, validations = _logged(folder / "metrics.jsonl", problems)
+    evaluation = _json(folder / "evaluation.json", problems)
+    marker = _json(folder / "run.json", problems)
+    changed = evaluation.get("data_changed") is True
+    part = evaluation.get("part")
     return Run(
         name=folder.name,
         path=str(folder),
-        model=_model(folder),
-        steps=[line for line in lines if isinstance(line.get("loss"), float)],
-        validations=[line for line in lines if isinstance(line.get("validation"), dict)],
-        scores={k: v for k, v in metrics.items() if isinstance(v, int | float)},
-        machine=environment,
-        problems=(*problems, *wrong, *also_wrong),
+        model=_model(folder, problems),
+        config={} if changed else _config(folder / "config.yaml", problems),
+        data=marker.get("data"),
+        steps=steps,
+        validations=validations,
+        scores=_scores(evaluation, folder / "evaluation.json", problems),
+        part=part if isinstance(part, str) else None,
+        machine=_json(folder / "environment.json", problems),
+        problems=tuple(problems),
     )
 
 
-def _model(folder: Path) -> dict[str, Any]:
+def number(value: object) -> float | None:
+    """A finite number, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def numbers(values: object) -> dict[str, float]:
+    """What of a mapping is a finite number."""
+    if not isinstance(values, dict):
+        return {}
+    return {name: found for name, value in values.items() if (found := number(value)) is not None}
+
+
+def _logged(path: Path, problems: list[str]) -> tuple[list[Record], list[Record]]:
+    """The steps with a loss, and the validations."""
+    try:
+        lines, wrong = read_records(path)
+    except OSError as error:
+        problems.append(f"{path}: cannot be read ({reason_of(error)}); left out")
+        return [], []
+    problems += shortened(wrong)
+    steps: list[Record] = []
+    validations: list[Record] = []
+    left_out = 0
+    for line in lines:
+        plain = numbers(line)
+        if "validation" in line:
+            scores = numbers(line["validation"])
+            if "step" in plain and scores:
+                validations.append({"step": plain["step"], "validation": scores})
+            else:
+                left_out += 1
+        elif "loss" in line:
+            if "step" in plain and "loss" in plain:
+                steps.append(plain)
+            else:
+                left_out += 1
+    if left_out:
+        problems.append(
+            f"{path}: {left_out} of {len(lines)} lines have no finite step and loss or score; "
+            "left out"
+        )
+    return steps, validations
+
+
+def shortened(problems: Sequence[str], most: int = 3) -> list[str]:
+    """The first of many problems of one file, and how many more there are."""
+    if len(problems) <= most:
+        return list(problems)
+    return [*problems[:most], f"{problems[0].partition(',')[0]}: {len(problems) - most} more lines"]
+
+
+def _scores(evaluation: Record, path: Path, problems: list[str]) -> dict[str, float]:
+    metrics = evaluation.get("metrics", {})
+    if not isinstance(metrics, dict):
+        problems.append(f"{path}: its metrics are not an object; left out")
+        return {}
+    found = numbers(metrics)
+    wrong = [
+        name
+        for name, value in metrics.items()
+        if name not in found and isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+    if wrong:
+        problems.append(f"{path}: {', '.join(wrong)} is not a finite number; left out")
+    return found
+
+
+def _model(folder: Path, problems: list[str]) -> dict[str, Any]:
     """From the saved model's own configuration, which is complete."""
     for which in ("best", "last"):
-        found, _ = _json(folder / which / "config.json")
+        found = _json(folder / which / "config.json", problems)
         if found:
             return found
     return {}
 
 
-def _json(path: Path) -> tuple[dict[str, Any], list[str]]:
+def _config(path: Path, problems: list[str]) -> dict[str, Any]:
     if not path.is_file():
-        return {}, []
+        return {}
+    try:
+        found = yaml_text.parse(path.read_text(encoding="utf-8"))
+    except Exception as error:  # whatever a damaged file leads to
+        problems.append(f"{path}: not a configuration ({reason_of(error)}); left out")
+        return {}
+    if isinstance(found, dict):
+        return found
+    problems.append(f"{path}: not a configuration; left out")
+    return {}
+
+
+def _baseline(record: Record) -> Record | None:
+    """As a comparison keeps it: {"metrics": {...}, "left": true or false}."""
+    found = record.get("baseline")
+    if not isinstance(found, dict) or not isinstance(found.get("left"), bool):
+        return None
+    return {"metrics": numbers(found.get("metrics")), "left": found["left"]}
+
+
+def _json(path: Path, problems: list[str]) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        return {}, [f"{path}: not JSON ({error}); left out"]
-    return (found, []) if isinstance(found, dict) else ({}, [f"{path}: not an object; left out"])
+    except (OSError, ValueError, RecursionError) as error:
+        problems.append(f"{path}: not JSON ({reason_of(error)}); left out")
+        return {}
+    if isinstance(found, dict):
+        return found
+    problems.append(f"{path}: not an object; left out")
+    return {}

@@ -14,21 +14,13 @@ if TYPE_CHECKING:
 
     from .runs import Run
 
-# Which score says how good a model is, best known first, and whether less is better.
-SCORES = (
-    ("perplexity", True),
-    ("bits_per_byte", True),
-    ("bleu", False),
-    ("accuracy", False),
-    ("macro_f1", False),
-    ("loss", True),
-)
+# Scores of a run, the best known first.
+SCORES = ("perplexity", "bits_per_byte", "bleu", "accuracy", "macro_f1", "loss")
 
 
 def name_of(run: Run) -> str:
-    kind = "vanilla" if run.vanilla else f"Linformer, {run.projection}, k = {run.model.get('k')}"
     beside = f", neighbours {run.model['neighbours']}" if run.model.get("neighbours") else ""
-    return f"{run.name} ({kind}{beside})"
+    return f"{run.name} ({run.kind}{beside})"
 
 
 def figures(runs: Sequence[Run]) -> list[Chart]:
@@ -68,7 +60,7 @@ def figures(runs: Sequence[Run]) -> list[Chart]:
 
 
 def sheet(runs: Sequence[Run]) -> Sheet:
-    scores = [name for name, _ in SCORES if any(name in run.scores for run in runs)]
+    scores = [name for name in SCORES if any(name in run.scores for run in runs)]
     rows = []
     for run in runs:
         rows.append(
@@ -90,42 +82,12 @@ def sheet(runs: Sequence[Run]) -> Sheet:
     )
 
 
-def in_words(runs: Sequence[Run]) -> str | None:
-    """The best Linformer beside the best vanilla run, by the score both have."""
-    for score, less in SCORES:
-        vanilla = [run for run in runs if run.vanilla and score in run.scores]
-        ours = [run for run in runs if not run.vanilla and score in run.scores]
-        if not vanilla or not ours:
-            continue
-
-        def rank(run: Run, score: str = score, less: bool = less) -> float:
-            return run.scores[score] * (1 if less else -1)
-
-        theirs, mine = min(vanilla, key=rank), min(ours, key=rank)
-        a, b = mine.scores[score], theirs.scores[score]
-        apart = abs(a - b) / abs(b) if b else 0.0
-        better = (a < b) == less
-        judged = (
-            "as good as" if apart <= 0.02 else f"{apart:.0%} {'better' if better else 'worse'} than"
-        )
-        words = (
-            f"Trained side by side, the Linformer is {judged} the vanilla Transformer "
-            f"({score.replace('_', ' ')} {a:.4g} against {b:.4g})"
-        )
-        if mine.seconds_per_step and theirs.seconds_per_step:
-            words += (
-                f", at {mine.seconds_per_step / theirs.seconds_per_step:.0%} of the time a step"
-            )
-        return f"{words}."
-    return None
-
-
 def _validation(runs: Sequence[Run]) -> Chart | None:
     logged = [run for run in runs if run.validations]
     if not logged:
         return None
     score = next(
-        (name for name, _ in SCORES if any(name in v["validation"] for v in logged[0].validations)),
+        (name for name in SCORES if any(name in v["validation"] for v in logged[0].validations)),
         None,
     )
     if score is None:

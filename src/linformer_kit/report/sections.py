@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..analysis import heads_view, spectrum_view
@@ -14,9 +15,10 @@ from ..bench import (
     peers_view,
     roofline_view,
 )
-from . import runs_view
+from . import pairs, runs_view
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from types import ModuleType
 
     from ..figures.figure import Figure
@@ -77,7 +79,7 @@ def answer(evidence: Evidence) -> list[str]:
     saved = grid_view.in_words(grid) if grid else None
     if saved is None:
         saved = growth_view.in_words_of(evidence.records)
-    trained = runs_view.in_words(evidence.runs)
+    trained = pairs.in_words(evidence.runs)
     spectra = spectrum_view.spectra(evidence.records)
     low_rank = spectrum_view.in_words(spectra[-1]) if spectra else None
     return [
@@ -142,7 +144,25 @@ def sections(evidence: Evidence) -> list[Section]:
             lead="Each operation of a layer against what this machine can do at most.",
         ),
     ]
-    return [section for section in found if section is not None]
+    return _with_unique_figures([section for section in found if section is not None])
+
+
+def _with_unique_figures(sections: Sequence[Section]) -> list[Section]:
+    """Names of figures are names of files and anchors: plain characters, and each once."""
+    taken: set[str] = set()
+    found = []
+    for section in sections:
+        figures = []
+        for figure in section.figures:
+            plain = re.sub(r"[^a-z0-9_-]+", "-", figure.name.lower()).strip("-")[:80] or "figure"
+            name, number = plain, 1
+            while name in taken:
+                number += 1
+                name = f"{plain}-{number}"
+            taken.add(name)
+            figures.append(replace(figure, name=name))
+        found.append(replace(section, figures=tuple(figures)))
+    return found
 
 
 def _grid(evidence: Evidence) -> Section | None:
@@ -168,10 +188,24 @@ def _runs(evidence: Evidence) -> Section | None:
         name="runs",
         short="Training",
         title="Does it learn as well?",
-        lead="Models that were trained on the same data with the same settings; only the attention "
-        "differs.",
+        lead=_about_runs(evidence),
         figures=tuple(runs_view.figures(evidence.runs)),
         sheets=(runs_view.sheet(evidence.runs),),
+    )
+
+
+def _about_runs(evidence: Evidence) -> str:
+    alike = {pairs.comparable(run) for run in evidence.runs}
+    if len(evidence.runs) > 1 and len(alike) == 1 and None not in alike:
+        return (
+            "Models that were trained on the same data with the same settings; only the attention "
+            "and the seed differ."
+        )
+    return (
+        "The runs that were found. Some differ in more than the attention: only runs that are "
+        "equal in everything else are compared."
+        if len(evidence.runs) > 1
+        else "The run that was found."
     )
 
 

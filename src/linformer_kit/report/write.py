@@ -2,41 +2,58 @@
 
 from __future__ import annotations
 
+import json
+import os
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__
-from ..figures.pictures import write_pictures
-from .page import page
+from ..errors import reason_of
+from ..figures.interactive import drawing
+from ..figures.pictures import MADE_BY
+from ..figures.pictures import pictures as pictures_of
+from ..outputs import check_replaceable, holds
+from .page import MARKERS, page
 from .sections import answer, highlights, sections
+from .usable import usable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from .collect import Evidence
+    from .sections import Section
 
 TITLE = "What Linformer saves here"
 
 
 class Report(NamedTuple):
-    """What was written."""
+    """What was written, and of what."""
 
     page: Path
     pictures: list[Path]
     answer: list[str]
+    evidence: Evidence
 
 
 def write_report(
     evidence: Evidence, path: Path, *, title: str = TITLE, pictures: bool = True
 ) -> Report:
-    """The page at `path`; pictures in the folder beside it that has its name."""
-    found = sections(evidence)
+    """The page at `path`; pictures in the folder beside it that has its name.
+
+    Files that are there and were not written by a report are refused and left alone.
+    """
+    check_replaceable(path, *MARKERS)
     folder = path.with_name(f"{path.stem}-figures")
-    written: list[Path] = []
-    if pictures:
-        for section in found:
-            for figure in section.figures:
-                written += write_pictures(figure, folder)
+    evidence = usable(evidence)
+    found, files, problems = _drawn(sections(evidence), pictures=pictures)
+    evidence = replace(evidence, problems=[*evidence.problems, *problems])
+    if files:
+        _check_pictures(folder, list(files), path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for name, data in files.items():
+        folder.mkdir(exist_ok=True)
+        _replace(folder / name, data)
     said = answer(evidence)
     text = page(
         title=title,
@@ -45,14 +62,54 @@ def write_report(
         sections=found,
         problems=evidence.problems,
         made=_made(evidence),
-        pictures=folder.name if written else None,
+        pictures=folder.name if files else None,
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Whole or not at all: a page that is open in a browser is never half written.
-    staging = path.with_name(f".{path.name}.part")
-    staging.write_text(text, encoding="utf-8")
-    staging.replace(path)
-    return Report(path, written, said)
+    check_replaceable(path, *MARKERS)
+    _replace(path, text.encode(errors="replace"))
+    return Report(path, [folder / name for name in files], said, evidence)
+
+
+def _drawn(
+    found: list[Section], *, pictures: bool
+) -> tuple[list[Section], dict[str, bytes], list[str]]:
+    """The sections with the figures that can be drawn, their files, and what cannot be drawn."""
+    files: dict[str, bytes] = {}
+    problems: list[str] = []
+    kept = []
+    for section in found:
+        figures = []
+        for figure in section.figures:
+            try:
+                json.dumps(drawing(figure), allow_nan=False)
+                files |= pictures_of(figure) if pictures else {}
+            except Exception as error:  # whatever a damaged record leads to
+                problems.append(
+                    f"the figure {figure.title!r} cannot be drawn ({reason_of(error)}); left out"
+                )
+                continue
+            figures.append(figure)
+        kept.append(replace(section, figures=tuple(figures)))
+    return kept, files, problems
+
+
+def _check_pictures(folder: Path, names: list[str], path: Path) -> None:
+    """Refuse to replace pictures that are not of a report."""
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder. Name another page with --out.")
+    if path.is_file() and not holds(path, MARKERS[0]) and holds(path, MARKERS[1]):
+        return  # a page of an older version, whose pictures have no mark
+    for name in names:
+        check_replaceable(folder / name, MADE_BY)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Complete or not at all: a page that is open in a browser is never half written."""
+    staging = path.with_name(f".{os.getpid()}.part")
+    try:
+        staging.write_bytes(data)
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)
 
 
 def _made(evidence: Evidence) -> str:

@@ -27,6 +27,7 @@
       // Above the plot: below it, many names would lie over the title of the axis.
       legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 } },
       hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--accent"), font: { color: colour("--ink") } },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--accent") },
       dragmode: small ? false : "zoom",
     });
     for (const name of ["xaxis", "yaxis"]) out[name] = Object.assign({}, axis, layout[name]);
@@ -35,6 +36,9 @@
   const options = {
     responsive: true,
     displaylogo: false,
+    showSendToCloud: false, // plotly.js would offer to upload the figure
+    plotlyServerURL: "",
+    typesetMath: false, // a $ in a name is a $
     modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
   };
   function draw() {
