@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+from contextlib import nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import UserError, reason_of
+from ..errors import UserError, reason_of, user_input
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -44,8 +45,10 @@ class RecordFile:
             return file.read().count(b"\n")
 
     def append(self, record: Record) -> None:
-        self._file.write(json.dumps(record, allow_nan=False) + "\n")
-        self._file.flush()
+        line = json.dumps(record, allow_nan=False) + "\n"
+        with user_input(f"cannot write {self.path}", remedy="What was written before is there."):
+            self._file.write(line)
+            self._file.flush()
 
     def __enter__(self) -> RecordFile:
         return self
@@ -56,7 +59,8 @@ class RecordFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._file.close()
+        with suppress(OSError) if error is not None else nullcontext():
+            self._file.close()  # writes what is buffered, which may have failed already
 
 
 def check_appendable(path: Path) -> None:

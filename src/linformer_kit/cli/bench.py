@@ -11,28 +11,29 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ..bench import attention as attention_bench
-from ..bench import growth as growth_bench
-from ..bench.attention_table import memory_table, notes, time_table
-from ..bench.contestants import CONTESTANTS, LayerKind, Point
-from ..bench.gemm import SIZE
-from ..bench.growth_table import growth_table, in_words
-from ..bench.records import Record, RecordFile, read_records
-from ..bench.step import Mode
-from .mistakes import users_mistakes
-
-STOPPED = 130  # the exit code of a program ended by Ctrl-C
-
-Batch = Annotated[int, typer.Option(help="Inputs at a time.")]
-Threads = Annotated[int, typer.Option(help="Threads to compute with.")]
-Seed = Annotated[int, typer.Option(help="Seed of weights and inputs.", min=0, max=2**32 - 1)]
-Out = Annotated[Path, typer.Option(help="Where records are appended, as JSON lines.")]
-ResumedOut = Annotated[
-    Path, typer.Option(help="Where records are appended; what is there is not measured again.")
-]
-Again = Annotated[
-    bool, typer.Option("--again", help="Measure what has a record already once more.")
-]
+from ..bench.names import CONTESTANTS, GEMM_SIZE, LayerKind, Mode
+from ..bench.records import Record, RecordFile, check_appendable, read_records
+from ..config import limits
+from ..errors import user_input
+from .border import STOPPED
+from .options import (
+    ROUNDS,
+    Again,
+    Batch,
+    Depth,
+    Heads,
+    K,
+    Lengths,
+    Out,
+    ResumedOut,
+    Rounds,
+    Seed,
+    Threads,
+    Width,
+    finite,
+    names,
+    whole_numbers,
+)
 
 app = typer.Typer(help="Measure time and memory on this machine.")
 
@@ -55,7 +56,7 @@ class Sizes:
     gemm_size: int
 
 
-WHOLE = Sizes(lengths="4096,16384", k="256,32", dim=512, heads=8, rounds=10, gemm_size=SIZE)
+WHOLE = Sizes(lengths="4096,16384", k="256,32", dim=512, heads=8, rounds=10, gemm_size=GEMM_SIZE)
 QUICK = Sizes(lengths="1024", k="64", dim=128, heads=4, rounds=3, gemm_size=512)
 
 
@@ -69,8 +70,14 @@ def attention(
         str | None, typer.Option(help=f"Lengths n, with commas {_either('lengths')}")
     ] = None,
     k: Annotated[str | None, typer.Option(help=f"Rows k, with commas {_either('k')}")] = None,
-    dim: Annotated[int | None, typer.Option(help=f"Width of the model {_either('dim')}")] = None,
-    heads: Annotated[int | None, typer.Option(help=f"Attention heads {_either('heads')}")] = None,
+    dim: Annotated[
+        int | None,
+        typer.Option(help=f"Width of the model {_either('dim')}", min=1, max=limits.WIDTH),
+    ] = None,
+    heads: Annotated[
+        int | None,
+        typer.Option(help=f"Attention heads {_either('heads')}", min=1, max=limits.WIDTH),
+    ] = None,
     batch: Batch = 1,
     layers: Annotated[str, typer.Option(help="Kinds of layer, with commas.")] = ",".join(
         get_args(LayerKind)
@@ -83,12 +90,17 @@ def attention(
     ),
     rounds: Annotated[
         int | None,
-        typer.Option(help=f"Rounds; fewer for what takes over 1 s {_either('rounds')}"),
+        typer.Option(
+            help=f"Rounds; fewer for what takes over 1 s {_either('rounds')}", min=1, max=ROUNDS
+        ),
     ] = None,
     threads: Threads = 2,
-    dropout: Annotated[float, typer.Option(help="Rate of dropout of the mode `dropout`.")] = 0.1,
+    dropout: Annotated[
+        float, typer.Option(help="Rate of dropout of the mode `dropout`.", callback=finite)
+    ] = 0.1,
     limit: Annotated[
-        float, typer.Option(help="Leave out a contestant that takes more seconds a run.")
+        float,
+        typer.Option(help="Leave out a contestant that takes more seconds a run.", callback=finite),
     ] = 60.0,
     memory: Annotated[
         bool, typer.Option("--memory", help="Also measure the peak memory of a training step.")
@@ -104,7 +116,15 @@ def attention(
 ) -> None:
     """Time one layer against full attention and the earlier implementations."""
     sizes = QUICK if quick else WHOLE
-    with users_mistakes():
+    all_lengths = whole_numbers("lengths", sizes.lengths if lengths is None else lengths)
+    all_k = whole_numbers("k", sizes.k if k is None else k)
+    kinds = names("layers", layers), names("modes", modes), names("contestants", contestants)
+    check_out(out)
+    from ..bench import attention as attention_bench
+    from ..bench.attention_table import memory_table, notes, time_table
+    from ..bench.contestants import Point
+
+    with user_input("bench attention"):
         settings = attention_bench.AttentionBench(
             points=tuple(
                 Point(
@@ -114,14 +134,12 @@ def attention(
                     length=length,
                     batch=batch,
                 )
-                for length in whole_numbers(
-                    "lengths", sizes.lengths if lengths is None else lengths
-                )
-                for rows in whole_numbers("k", sizes.k if k is None else k)
+                for length in all_lengths
+                for rows in all_k
             ),
-            layers=cast("tuple[LayerKind, ...]", names(layers)),
-            modes=cast("tuple[Mode, ...]", names(modes)),
-            contestants=names(contestants),
+            layers=cast("tuple[LayerKind, ...]", kinds[0]),
+            modes=cast("tuple[Mode, ...]", kinds[1]),
+            contestants=kinds[2],
             rounds=sizes.rounds if rounds is None else rounds,
             threads=threads,
             dropout=dropout,
@@ -131,7 +149,7 @@ def attention(
             memory=memory,
             keep_memory=keep_memory,
         )
-        file = RecordFile(out)
+    file = open_records(out)
     console = Console()
     records: list[Record] = []
     with progress_line(Console(stderr=True)) as say:
@@ -150,32 +168,39 @@ def attention(
 
 @app.command()
 def growth(
-    lengths: Annotated[
-        str, typer.Option(help="Lengths n, with commas.")
-    ] = "512,1024,2048,4096,8192,16384,32768",
-    dim: Annotated[int, typer.Option(help="Width of the model.")] = 256,
-    heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
-    k: Annotated[int, typer.Option(help="Rows that keys and values are shortened to.")] = 128,
-    depth: Annotated[int, typer.Option(help="Layers, each attention and feed-forward.")] = 1,
+    lengths: Lengths = "512,1024,2048,4096,8192,16384,32768",
+    dim: Width = 256,
+    heads: Heads = 4,
+    k: K = 128,
+    depth: Depth = 1,
     batch: Batch = 1,
     full: Annotated[
         bool, typer.Option("--full/--no-full", help="Compare with full attention.")
     ] = True,
     budget: Annotated[
-        float, typer.Option(help="Skip full attention where a run would take more seconds.")
+        float,
+        typer.Option(
+            help="Skip full attention where a run would take more seconds.", callback=finite
+        ),
     ] = 20.0,
-    rounds: Annotated[int, typer.Option(help="Rounds; fewer for what takes over 1 s.")] = 5,
+    rounds: Rounds = 5,
     threads: Threads = 2,
     seed: Seed = 0,
     again: Again = False,
     out: ResumedOut = Path("results/bench-growth.jsonl"),
 ) -> None:
     """See how time and memory grow with the length: Linformer and full attention."""
-    with users_mistakes():
+    all_lengths = whole_numbers("lengths", lengths)
+    check_out(out)
+    from ..bench import growth as growth_bench
+    from ..bench.contestants import Point
+    from ..bench.growth_table import growth_table, in_words
+
+    with user_input("bench growth"):
         settings = growth_bench.GrowthBench(
             points=tuple(
                 Point(dim=dim, num_heads=heads, k=k, length=length, batch=batch, depth=depth)
-                for length in whole_numbers("lengths", lengths)
+                for length in all_lengths
             ),
             full=full,
             rounds=rounds,
@@ -186,8 +211,7 @@ def growth(
     console, aside = Console(), Console(stderr=True)
     before = records_in(out, aside)
     known = [] if again else growth_bench.measured_already(settings, before)
-    with users_mistakes():
-        file = RecordFile(out)
+    file = open_records(out)
     if known:
         lengths_known = len({record["length"] for record in known})
         print_plainly(
@@ -207,11 +231,22 @@ def growth(
     tell_where(console, file, stopped)
 
 
+def check_out(path: Path) -> None:
+    """Refuse a file that records cannot be added to, before anything else is done."""
+    with user_input(f"cannot write {path}"):
+        check_appendable(path)
+
+
+def open_records(path: Path) -> RecordFile:
+    with user_input(f"cannot write {path}"):
+        return RecordFile(path)
+
+
 def records_in(path: Path, aside: Console) -> list[Record]:
     """What a file holds, if there is one; damaged lines are reported."""
     if not path.is_file():
         return []
-    with users_mistakes((OSError,)):
+    with user_input(f"cannot read {path}"):
         records, problems = read_records(path)
     for problem in problems:
         print_plainly(aside, problem)
@@ -230,7 +265,7 @@ def progress_line(console: Console) -> Iterator[Callable[[str], None]]:
 
 def keep_records(measured: Iterable[Record], file: RecordFile, records: list[Record]) -> bool:
     """Write every record as it comes, and add it to `records`. True if Ctrl-C ended it."""
-    with users_mistakes((OSError,)), file:
+    with file:
         try:
             for record in measured:
                 file.append(record)
@@ -252,16 +287,3 @@ def tell_where(console: Console, file: RecordFile, stopped: bool) -> None:
 def print_plainly(console: Console, text: str) -> None:
     """A line as it is: names and paths may hold what looks like markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def whole_numbers(option: str, text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(
-            f"--{option} takes whole numbers with commas between them: got {text!r}."
-        ) from None
-
-
-def names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))

@@ -7,7 +7,10 @@ from typing import Annotated
 import typer
 
 from ..bench import quantities
-from .mistakes import users_mistakes
+from ..errors import user_input
+from ..outputs import check_replaceable
+
+MARKER = "linformer_kit"  # the name of the metadata in every file that was exported here
 
 
 def export(
@@ -26,30 +29,34 @@ def export(
     ] = False,
 ) -> None:
     """Write a model as ONNX and compare it with onnxruntime, at several lengths, with padding."""
+    check_replaceable(to, MARKER, option="--to")
     from ..export import NEEDED, require
 
-    with users_mistakes():
-        require(*NEEDED)
-        from ..export.exporter import check_target, export_onnx
-        from ..export.load import load_model
+    require(*NEEDED)
+    from ..export.exporter import check_target, export_onnx
+    from ..export.load import load_model
 
-        def say(what: str) -> None:
-            if sys.stderr.isatty():
-                typer.echo(what, err=True)
+    def say(what: str) -> None:
+        if sys.stderr.isatty():
+            typer.echo(what, err=True)
 
+    with user_input(f"cannot write {to}"):
         check_target(to)
+    with user_input(f"cannot load the model {source}"):
         loaded = load_model(source, which=model)
-        for file in export_onnx(loaded, to, int8=int8, say=say):
-            lengths = ", ".join(map(str, file.difference.lengths))
+    with user_input(f"cannot export {source}"):
+        files = export_onnx(loaded, to, int8=int8, say=say)
+    for file in files:
+        lengths = ", ".join(map(str, file.difference.lengths))
+        typer.echo(
+            f"{file.path}  {quantities.size(file.size)}  largest difference "
+            f"{file.difference.largest:.1e} at lengths {lengths}"
+        )
+        if file.int8 is not None:
+            cost = file.int8.cost
+            same = "" if cost.same is None else f", the same choice in {cost.same:.1%}"
             typer.echo(
-                f"{file.path}  {quantities.size(file.size)}  largest difference "
-                f"{file.difference.largest:.1e} at lengths {lengths}"
+                f"{file.int8.path}  {quantities.size(file.int8.size)}  mean difference "
+                f"{cost.mean:.1e} where outputs are {cost.output:.1e}, largest "
+                f"{cost.largest:.1e}{same}"
             )
-            if file.int8 is not None:
-                cost = file.int8.cost
-                same = "" if cost.same is None else f", the same choice in {cost.same:.1%}"
-                typer.echo(
-                    f"{file.int8.path}  {quantities.size(file.int8.size)}  mean difference "
-                    f"{cost.mean:.1e} where outputs are {cost.output:.1e}, largest "
-                    f"{cost.largest:.1e}{same}"
-                )

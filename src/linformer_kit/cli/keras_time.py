@@ -12,11 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from ..bench import quantities
-from ..bench.records import Record, RecordFile
-from ..bench.timing import Timing, times_faster
-from ..errors import UserError
-from .bench import Out, Seed, keep_records, progress_line, tell_where, whole_numbers
-from .mistakes import users_mistakes
+from ..bench.records import Record
+from ..config import limits
+from ..errors import UserError, user_input
+from ..machine_memory import require_memory
+from .bench import check_out, keep_records, open_records, progress_line, tell_where
+from .options import Batch, Heads, K, Out, Rounds, Seed, whole_numbers
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -32,26 +33,39 @@ def keras_time(
     sequence_length: Annotated[
         str, typer.Option(help="Positions; several with commas give a table.")
     ] = "2000",
-    batch_size: Annotated[int, typer.Option(help="Inputs at a time.")] = 25,
-    embedding_dim: Annotated[int, typer.Option(help="Channels of the input.")] = 256,
-    projection_dim: Annotated[int, typer.Option(help="Rows after the shortening.")] = 64,
-    num_heads: Annotated[int, typer.Option(help="Attention heads.")] = 8,
-    hidden_dim: Annotated[int, typer.Option(help="The size of a head, Keras' key_dim.")] = 128,
+    batch_size: Batch = 25,
+    embedding_dim: Annotated[
+        int, typer.Option(help="Channels of the input.", min=1, max=limits.WIDTH)
+    ] = 256,
+    projection_dim: K = 64,
+    num_heads: Heads = 8,
+    hidden_dim: Annotated[
+        int, typer.Option(help="The size of a head, Keras' key_dim.", min=1, max=limits.WIDTH)
+    ] = 128,
     backend: Annotated[
         Backend, typer.Option(help="What Keras computes with.", envvar="KERAS_BACKEND")
     ] = Backend.torch,
     stock: Annotated[
         bool, typer.Option("--stock/--no-stock", help="Also time Keras' MultiHeadAttention.")
     ] = True,
-    rounds: Annotated[int, typer.Option(help="Rounds; fewer for what takes over 1 s.")] = 5,
+    rounds: Rounds = 5,
     seed: Seed = 0,
     out: Out = Path("results/keras-time.jsonl"),
 ) -> None:
     """Time the prediction of Keras' attention layer, linear and stock, in turn."""
+    lengths = whole_numbers("sequence-length", sequence_length)
+    check_out(out)
     experiment = _experiment(backend.value)
-    with users_mistakes():
+    with user_input("keras-time"):
+        require_memory(
+            f"sequence_length={max(lengths)}, batch_size={batch_size}, "
+            f"embedding_dim={embedding_dim}",
+            4 * 2 * batch_size * max(lengths) * embedding_dim
+            + 4 * 4 * embedding_dim * num_heads * hidden_dim,
+            remedy="Use smaller sizes.",
+        )
         settings = experiment.PredictionTime(
-            sequence_lengths=whole_numbers("sequence-length", sequence_length),
+            sequence_lengths=lengths,
             batch_size=batch_size,
             embedding_dim=embedding_dim,
             projection_dim=projection_dim,
@@ -61,7 +75,7 @@ def keras_time(
             seed=seed,
             stock=stock,
         )
-        file = RecordFile(out)
+    file = open_records(out)
     console = Console()
     model = settings.model(settings.sequence_lengths[0], settings.projection_dim)
     model.summary(print_fn=lambda text, **_: typer.echo(text))
@@ -83,8 +97,10 @@ def _experiment(backend: str) -> "ModuleType":
             )
     os.environ["KERAS_BACKEND"] = backend  # of this process, which is ours
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's notes about the CPU
-    with users_mistakes((ModuleNotFoundError,)):
+    try:
         from ..keras import prediction_time
+    except ModuleNotFoundError as error:
+        raise UserError(str(error)) from error
     return prediction_time
 
 
@@ -132,6 +148,8 @@ def _time(record: Record | None) -> str:
 
 def _ratio(row: dict[str, Any], ours: str, stock: str) -> float | None:
     """Of the rounds that both took part in, as everywhere."""
+    from ..bench.timing import Timing, times_faster
+
     if ours not in row or stock not in row:
         return None
     return times_faster(Timing(tuple(row[ours]["seconds"])), Timing(tuple(row[stock]["seconds"])))

@@ -9,45 +9,57 @@ from rich.console import Console
 from rich.table import Table
 
 from ..bench import quantities
-from ..bench.records import Record, RecordFile
-from ..bench.timing import Timing, times_faster
-from .bench import (
+from ..bench.records import Record
+from ..errors import user_input
+from ..machine_memory import require_memory
+from .bench import check_out, keep_records, open_records, progress_line, tell_where
+from .options import (
     Batch,
+    Depth,
+    Heads,
+    K,
+    Lengths,
     Out,
+    Rounds,
     Seed,
     Threads,
-    keep_records,
-    progress_line,
-    tell_where,
+    Width,
     whole_numbers,
 )
-from .mistakes import users_mistakes
 
 
 def onnx_time(
-    lengths: Annotated[str, typer.Option(help="Lengths n, with commas.")] = "512,2048,8192",
+    lengths: Lengths = "512,2048,8192",
     batch: Batch = 1,
-    dim: Annotated[int, typer.Option(help="Width of the model.")] = 256,
-    heads: Annotated[int, typer.Option(help="Attention heads.")] = 4,
-    k: Annotated[int, typer.Option(help="Rows that keys and values are shortened to.")] = 128,
-    depth: Annotated[int, typer.Option(help="Layers.")] = 2,
+    dim: Width = 256,
+    heads: Heads = 4,
+    k: K = 128,
+    depth: Depth = 2,
     aot: Annotated[
         bool, typer.Option("--aot", help="Also compile with AOTInductor (needs a C++ compiler).")
     ] = False,
-    rounds: Annotated[int, typer.Option(help="Rounds; fewer for what takes over 1 s.")] = 10,
+    rounds: Rounds = 10,
     threads: Threads = 2,
     seed: Seed = 0,
     out: Out = Path("results/onnx-time.jsonl"),
 ) -> None:
     """Time an encoder and a decoder's step in torch and in onnxruntime, in turn."""
+    all_lengths = whole_numbers("lengths", lengths)
+    check_out(out)
     from ..export import NEEDED, require
 
-    with users_mistakes():
-        require(*NEEDED)
-        from ..export import onnx_time as experiment
+    require(*NEEDED)
+    from ..export import onnx_time as experiment
 
+    with user_input("onnx-time"):
+        longest = max(all_lengths)
+        require_memory(
+            f"length={longest}, k={k}, dim={dim}, batch={batch}, depth={depth}",
+            4 * (2 * batch * longest * dim + k * longest + 12 * depth * dim**2),
+            remedy="Use smaller sizes.",
+        )
         settings = experiment.OnnxTime(
-            lengths=whole_numbers("lengths", lengths),
+            lengths=all_lengths,
             batch=batch,
             dim=dim,
             heads=heads,
@@ -58,7 +70,7 @@ def onnx_time(
             seed=seed,
             aot=aot,
         )
-        file = RecordFile(out)
+    file = open_records(out)
     console = Console()
     records: list[Record] = []
     with progress_line(Console(stderr=True)) as say:
@@ -69,6 +81,8 @@ def onnx_time(
 
 def _table(records: list[Record], *, torch: str) -> Table:
     """A row for each model and length; × is how many times faster than torch."""
+    from ..bench.timing import Timing, times_faster
+
     names = list(dict.fromkeys(record["contestant"] for record in records))
     table = Table(title="Inference time", box=box.SIMPLE_HEAVY, title_style="bold")
     table.add_column("what", style="bold")

@@ -6,11 +6,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from ..bench.grid_view import headline, read_grid
-from ..errors import UserError
+from ..errors import UserError, user_input
+from ..outputs import check_replaceable
 from .bench import print_plainly
-from .mistakes import users_mistakes
 from .sheets import show_sheets
+
+MADE_BY = "Made by linformer-kit"  # stands in every page that was written here
 
 
 def report(
@@ -24,6 +25,7 @@ def report(
 ) -> None:
     """One page of all that was measured and trained: what is saved, and does it hold?"""
     try:
+        from ..bench.grid_view import headline, read_grid
         from ..report.collect import collect
         from ..report.write import TITLE, write_report
     except ModuleNotFoundError as error:
@@ -32,9 +34,13 @@ def report(
         raise UserError(
             f"a report needs {error.name}: pip install 'linformer-kit[report]'"
         ) from error
-    with users_mistakes():
+    check_replaceable(out, MADE_BY)
+    with user_input("cannot make a report of these records"):
         evidence = collect(paths)
+        with user_input(f"cannot write {out}"):
+            out.parent.mkdir(parents=True, exist_ok=True)
         written = write_report(evidence, out, title=title or TITLE, pictures=pictures)
+        evidence = written.evidence  # without what cannot be shown
     console, aside = Console(), Console(stderr=True)
     for problem in evidence.problems:
         print_plainly(aside, problem)

@@ -14,11 +14,14 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from ..config import limits
 from ..errors import UserError
+from .border import STOPPED
+from .options import finite
 
 TABLES = (".csv", ".tsv", ".parquet")  # what `predict --file` does not read
 JSON = (".jsonl", ".ndjson", ".json")  # a list of numbers a line: features, not texts
-STOPPED = 130  # the exit code of a program ended by Ctrl-C
+PARTS = ("train", "validation", "test")
 
 Config = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="The configuration.")]
 Overrides = Annotated[
@@ -40,9 +43,11 @@ def prepare(config: Config, overrides: Overrides = None) -> None:
     """Read the corpus, train the tokenizer and keep the tokens: what `train` does first."""
     with packages():
         from ..config.load import load
-        from ..data.prepare import prepare as prepare_data
 
         settings = load(config, overrides or [])
+        silence_libraries()
+        from ..data.prepare import prepare as prepare_data
+
         with _reading() as tell:
             prepared = prepare_data(settings, tell=tell)
     meta = prepared.meta
@@ -76,6 +81,7 @@ def train(
         from ..config.load import load
 
         settings = load(config, overrides or [])
+        silence_libraries()
         if dry_run:
             from ..train.dry_run import dry_run as rehearse
 
@@ -103,17 +109,16 @@ def evaluate(
 ) -> None:
     """Score a model of a run; every number that can be told."""
     with packages():
-        from ..core import checks
-        from ..evaluate.run import evaluate_run
-        from ..evaluate.show import show
         from ..train.run_folder import RunFolder
 
-        try:
-            if part is not None:
-                checks.one_of("--part", part, ("train", "validation", "test"))
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        found = evaluate_run(RunFolder.existing(run), part=part, which=model)  # type: ignore[arg-type]
+        if part not in (None, *PARTS):
+            raise UserError(f"--part must be one of {', '.join(PARTS)}: got {part!r}.")
+        folder = RunFolder.existing(run)
+        silence_libraries()
+        from ..evaluate.run import evaluate_run
+        from ..evaluate.show import show
+
+        found = evaluate_run(folder, part=part, which=model)  # type: ignore[arg-type]
         if sys.stdout.isatty():
             Console().print(show(found))
 
@@ -126,7 +131,10 @@ def compare(
         typer.Option(help="A key and its values: model.k=64,128. Several are combined."),
     ] = None,
     seeds: Annotated[
-        int, typer.Option(help="Train each variant with this many seeds; a verdict needs two.")
+        int,
+        typer.Option(
+            help="Train each variant with this many seeds; a verdict needs two.", min=1, max=1000
+        ),
     ] = 1,
     out: Annotated[
         Path | None, typer.Option(help="The folder of the comparison (default: RUN-compare).")
@@ -135,6 +143,12 @@ def compare(
 ) -> None:
     """Train variants of a configuration; one table and plots of how they compare."""
     with packages():
+        from ..compare.variants import variants
+        from ..config.load import load
+
+        variants(vary or [])
+        load(config, overrides or [])
+        silence_libraries()
         from ..compare.run import compare as compare_runs
 
         with _reading() as tell:
@@ -162,27 +176,48 @@ def predict(
     model: Annotated[
         str, typer.Option(help="Which model: best, last, or the step of a checkpoint.")
     ] = "best",
-    top: Annotated[int, typer.Option(help="How many answers (mlm, classify).", min=1)] = 5,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            help="How many answers, by default 5 (mlm, classify).", min=1, max=limits.VOCABULARY
+        ),
+    ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(help="How long to write (clm, translate).", min=1)
+        int | None,
+        typer.Option(help="How long to write (clm, translate).", min=1, max=limits.LENGTH),
     ] = None,
     temperature: Annotated[
-        float, typer.Option(help="0 takes the likeliest token (clm).", min=0.0)
-    ] = 0.0,
-    seed: Annotated[int, typer.Option(help="Of what is drawn (clm).", min=0)] = 0,
+        float | None,
+        typer.Option(
+            help="0, the default, takes the likeliest token (clm).",
+            min=0.0,
+            max=100.0,
+            callback=finite,
+        ),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Of what is drawn (clm).", min=0, max=limits.SEED)
+    ] = None,
     onnx: Annotated[
         Path | None, typer.Option(help="Answer with this file of `linformer export`.")
     ] = None,
 ) -> None:
     """Fill a <mask>, classify, go on with a text, or translate. JSON when not on a terminal."""
     with packages():
-        from ..predict.run import Options, predict_texts
         from ..train.run_folder import RunFolder
 
         folder = RunFolder.existing(run)
-        options = Options(
-            top=top, max_new_tokens=max_new_tokens, temperature=temperature, seed=seed
+        chosen = _effective(
+            folder.config().task,
+            top=top,
+            max_new_tokens=max_new_tokens,
+            temperature=temperature,
+            seed=seed,
         )
+        silence_libraries()
+        from ..predict.run import Options, predict_texts
+
+        options = Options(**chosen)
         reads_text = (folder.model_folder(model) / "tokenizer.json").is_file()
         given = _texts(texts, file, refused=TABLES + JSON if reads_text else TABLES)
         answers = predict_texts(folder, given, which=model, options=options, onnx=onnx)
@@ -197,6 +232,33 @@ def predict(
     if failed:
         typer.echo(f"linformer: {failed} of {number} inputs were not answered.", err=True)
         raise typer.Exit(2)
+
+
+# The tasks in which an option of `predict` has an effect.
+TASKS = {
+    "top": ("mlm", "classify"),
+    "max_new_tokens": ("clm", "translate"),
+    "temperature": ("clm",),
+    "seed": ("clm",),
+}
+
+
+def _effective(task: str, **options: Any) -> dict[str, Any]:
+    """The options that were given; one that has no effect in this task is refused."""
+    given = {name: value for name, value in options.items() if value is not None}
+    for name in given:
+        option = f"--{name.replace('_', '-')}"
+        if task not in TASKS[name]:
+            raise UserError(
+                f"{option} has no effect in a run of the task {task!r}, only in "
+                f"{' and '.join(map(repr, TASKS[name]))}. Leave it out."
+            )
+    if "seed" in given and not given.get("temperature"):
+        raise UserError(
+            "--seed has no effect at temperature 0, where nothing is drawn. Add for example "
+            "--temperature 0.8, or leave it out."
+        )
+    return given
 
 
 def runs(
@@ -222,17 +284,21 @@ def runs(
 def packages() -> Iterator[None]:
     """Say which package is missing and how to install it."""
     try:
-        from datasets import disable_progress_bars
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()
-        disable_progress_bars()
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "linformer_kit":
             raise
         raise UserError(f"this needs {package}: pip install 'linformer-kit[train]'") from error
+
+
+def silence_libraries() -> None:
+    """Switch off the progress bars of transformers and datasets; importing them takes seconds."""
+    from datasets import disable_progress_bars
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+    disable_progress_bars()
 
 
 @contextmanager

@@ -1,0 +1,88 @@
+"""Options that several commands have, with their ranges, and values with commas between them.
+
+Imports no torch: the help and a wrong value are told at once. No postponed annotations: typer reads
+them.
+"""
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..config import limits
+from ..errors import UserError
+
+ROUNDS = 1_000_000
+MOST_SEED = 2**32 - 1
+
+
+def finite(value: float | None) -> float | None:
+    """Refuse NaN, which a range of typer lets through."""
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"must be a finite number: got {value}.")
+    return value
+
+
+Batch = Annotated[int, typer.Option(help="Inputs at a time.", min=1, max=limits.BATCH)]
+Threads = Annotated[int, typer.Option(help="Threads to compute with.", min=1, max=limits.THREADS)]
+Seed = Annotated[int, typer.Option(help="Seed of weights and inputs.", min=0, max=MOST_SEED)]
+Rounds = Annotated[
+    int, typer.Option(help="Rounds; fewer for what takes over 1 s.", min=1, max=ROUNDS)
+]
+Width = Annotated[int, typer.Option(help="Width of the model.", min=1, max=limits.WIDTH)]
+Heads = Annotated[int, typer.Option(help="Attention heads.", min=1, max=limits.WIDTH)]
+Depth = Annotated[int, typer.Option(help="Layers.", min=1, max=limits.LAYERS)]
+K = Annotated[
+    int,
+    typer.Option(help="Rows that keys and values are compressed to.", min=1, max=limits.LENGTH),
+]
+Lengths = Annotated[str, typer.Option(help="Lengths n, with commas.")]
+Out = Annotated[Path, typer.Option(help="Where records are appended, as JSON lines.")]
+ResumedOut = Annotated[
+    Path, typer.Option(help="Where records are appended; what is there is not measured again.")
+]
+Again = Annotated[
+    bool, typer.Option("--again", help="Measure what has a record already once more.")
+]
+
+
+def whole_numbers(option: str, text: str, *, most: int = limits.LENGTH) -> tuple[int, ...]:
+    """The numbers of an option with commas between them: each from 1 to `most`, none twice."""
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise UserError(
+            f"--{option} takes whole numbers with commas between them: got {_short(text)}."
+        ) from None
+    for number in found:
+        if not 1 <= number <= most:
+            raise UserError(f"--{option} takes numbers from 1 to {most:,}: got {_cut(number)}.")
+    _check_different(option, found)
+    return found
+
+
+def names(option: str, text: str) -> tuple[str, ...]:
+    """The names of an option with commas between them, none twice."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise UserError(f"--{option} takes names with commas between them: got {_short(text)}.")
+    _check_different(option, found)
+    return found
+
+
+def _check_different(option: str, found: tuple[object, ...]) -> None:
+    seen = set()
+    for value in found:
+        if value in seen:
+            raise UserError(f"--{option} has {_cut(value)} twice. Give each value once.")
+        seen.add(value)
+
+
+def _short(text: str) -> str:
+    return repr(_cut(text))
+
+
+def _cut(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

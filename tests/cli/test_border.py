@@ -1,0 +1,166 @@
+"""How a command ends: what a user can mend is one line, a bug keeps its traceback."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from linformer_kit.cli import app as app_module
+from linformer_kit.cli import border, main, toolkit
+from linformer_kit.cli.border import ending_of, one_line
+from linformer_kit.errors import UserError
+
+from .test_main import run
+
+LINFORMER = Path(sys.executable).with_name("linformer")
+
+
+@pytest.fixture
+def failing(monkeypatch):
+    """Make `linformer runs` raise."""
+
+    def fail(error: BaseException) -> None:
+        def summaries(folder):
+            raise error
+
+        monkeypatch.setattr("linformer_kit.evaluate.show.summaries", summaries)
+
+    return fail
+
+
+def allocation_error() -> RuntimeError:
+    import torch
+
+    with pytest.raises(RuntimeError) as caught:
+        torch.empty(10**14)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (UserError("the rule.\nThe remedy."), 2, "the rule. The remedy."),
+        (KeyboardInterrupt(), 130, "interrupted."),
+        (MemoryError(), 2, "not enough memory"),
+        (MemoryError("Unable to allocate 7 TiB"), 2, "Use a smaller batch"),
+        (OSError(errno.ENOSPC, "No space left on device", "x"), 2, "x: No space left on device"),
+        (OSError(errno.EROFS, "Read-only file system", "x"), 2, "x: Read-only file system"),
+        (PermissionError(errno.EACCES, "Permission denied", "x"), 2, "x: Permission denied"),
+        (OSError(errno.ENAMETOOLONG, "File name too long", "x"), 2, "File name too long"),
+        (RuntimeError("I/O error: No space left on device (os error 28)"), 2, "No space left"),
+    ],
+)
+def test_what_a_user_can_mend_is_one_line(capsys, tmp_path, failing, error, code, message):
+    failing(error)
+    ended, out, err = run(capsys, "runs", str(tmp_path))
+    assert (ended, out) == (code, "")
+    assert err.startswith("linformer: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_want_of_memory_in_torch_is_one_line(capsys, tmp_path, failing):
+    failing(allocation_error())
+    ended, _, err = run(capsys, "runs", str(tmp_path))
+    assert ended == 2
+    assert err.startswith("linformer: not enough memory")
+    assert "Use a smaller batch, shorter inputs or a smaller model." in err
+    assert err.count("\n") == 1
+
+
+def test_a_full_disk_is_found_behind_the_error_of_a_library(capsys, tmp_path, failing):
+    wrapped = RuntimeError("unexpected pos 64 vs 0")
+    wrapped.__context__ = OSError(errno.ENOSPC, "No space left on device")
+    failing(wrapped)
+    ended, _, err = run(capsys, "runs", str(tmp_path))
+    assert (ended, err.count("\n")) == (2, 1)
+    assert "No space left on device" in err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyError("x"), ValueError("x"), RuntimeError("x"), OSError(errno.EBADF, "Bad descriptor")],
+)
+def test_a_bug_keeps_its_traceback(tmp_path, failing, error):
+    failing(error)
+    with pytest.raises(type(error)) as caught:
+        main(["runs", str(tmp_path)])
+    assert caught.value is error
+    assert caught.value.__context__ is None
+    assert ending_of(error) is None
+
+
+def test_a_closed_pipe_ends_without_a_word(tmp_path):
+    code = (
+        "from linformer_kit.cli import app, main, toolkit\n"
+        "import linformer_kit.evaluate.show as show\n"
+        "show.summaries = lambda folder: [{'run': 'x' * 1000}] * 1000\n"
+        f"main(['runs', {str(tmp_path)!r}])"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert program.stdout.readline()
+    program.stdout.close()
+    assert program.stderr.read() == b""
+    assert program.wait(timeout=60) == 141
+
+
+def test_a_closed_pipe_that_is_seen_only_at_the_end_ends_without_a_word(tmp_path):
+    """What is printed fits the buffer, so that writing fails when the program ends."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    answer = subprocess.run([LINFORMER, "--version"], stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert answer.stderr == b""
+    assert answer.returncode in (1, 141)  # typer's own, where an option answers
+
+
+def test_a_full_disk_behind_the_output_is_one_line(tmp_path):
+    if not Path("/dev/full").exists():
+        pytest.skip("needs /dev/full")
+    with Path("/dev/full").open("w") as full:
+        answer = subprocess.run([LINFORMER, "bench"], stdout=full, stderr=subprocess.PIPE)
+    assert answer.returncode == 2
+    assert answer.stderr.startswith(b"linformer: cannot read or write")
+    assert answer.stderr.count(b"\n") == 1
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_ctrl_c_is_a_line_and_exit_code_130(tmp_path, times):
+    os.mkfifo(tmp_path / "in.txt")
+    code = (
+        "import sys, time\nfrom linformer_kit.cli import main\n"
+        "import linformer_kit.evaluate.show as show\n"
+        "def wait(folder):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
+        f"show.summaries = wait\nmain(['runs', {str(tmp_path)!r}])"
+    )
+    program = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    program.stdout.readline()
+    for _ in range(times):
+        program.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+    _, err = program.communicate(timeout=60)
+    assert "Traceback" not in err
+    assert err.count("\n") <= 1
+    assert program.returncode in ((130,) if times == 1 else (130, -signal.SIGINT))
+
+
+def test_one_line_holds_no_line_break():
+    assert len(one_line("x" * 100_000)) < 1300
+    assert one_line("a\nb\r\n\x1b[31mc\u2028d\x85e") == "a b [31mc d e"
+
+
+def test_there_is_one_exit_code_for_each_ending():
+    assert (border.MISTAKE, border.STOPPED, border.PIPE_CLOSED) == (2, 130, 141)
+    assert toolkit.STOPPED == border.STOPPED
+    assert app_module.MISTAKE == border.MISTAKE
