@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+LEAST, MOST = 1e-300, 1e300  # beyond them a logarithmic axis has no ticks
 Dash = Literal["solid", "dash", "dot"]
 Scale = Literal["linear", "log"]
 
@@ -114,7 +115,7 @@ def length_ticks(lengths: list[int]) -> tuple[tuple[float, str], ...]:
 
 def log_ticks(values: Iterable[float]) -> tuple[tuple[float, str], ...]:
     """Three to eight round numbers along a logarithmic axis, however little of it is used."""
-    used = [value for value in values if value > 0]
+    used = [value for value in values if LEAST < value < MOST]
     if not used:
         return ()
     low, high = min(used) / 1.1, max(used) * 1.1

@@ -19,7 +19,7 @@ UNPRINTABLE = re.compile(
 
 def printable(text: str) -> str:
     """The text with a replacement character where nothing can be shown."""
-    return UNPRINTABLE.sub("\ufffd", text)
+    return UNPRINTABLE.sub("\ufffd", str(text))  # records may hold other things than text
 
 
 def for_plotly(text: str) -> str:
@@ -36,4 +36,4 @@ def for_matplotlib(text: str) -> str:
 def for_legend(text: str) -> str:
     """The text for a legend of a picture: it leaves out names that begin with an underscore."""
     shown = for_matplotlib(text)
-    return f"\u200b{shown}" if shown.startswith("_") else shown
+    return f"\u200b{shown}" if shown.startswith("_") or not shown else shown
