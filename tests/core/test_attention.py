@@ -140,6 +140,35 @@ def test_weights_are_the_reference_s(projection, sharing):
         assert ours[b, h, :, present:].eq(0).all()
 
 
+@pytest.mark.parametrize("plan", [None, PLANS[1]], ids=["default", "absorbed"])
+@pytest.mark.parametrize("cross", [False, True], ids=["self", "cross"])
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_a_trace_computes_the_output_from_the_weights_it_returns(projection, cross, plan):
+    layer = layer_of(projection, num_kv_heads=2, plan=plan)
+    x, inputs = rows_of(2, 7), {"mask": right_padding(7, 4, to=7)}
+    if cross:
+        inputs |= {"context": rows_of(2, 9, seed=2), "context_mask": right_padding(5, 9, to=9)}
+    output, weights = layer.trace(x, **inputs)
+    assert_close(output, layer(x, **inputs))
+    assert_close(weights, layer.weights(x, **inputs))
+    upstream = rows_of(2, 7, seed=3)
+    (grad,) = torch.autograd.grad(output, weights, upstream)
+    # The output is a sum over heads and rows of weight * (value of the row through W_o).
+    context, mask = inputs.get("context", x), inputs.get("context_mask", inputs["mask"])
+    memory = layer.summarise(context, mask=mask, fold=False)
+    value = memory.value.repeat_interleave(2, dim=1)  # (B, H, R, D)
+    maps = layer.out_proj.weight.unflatten(1, (4, -1))  # (M, H, D)
+    expected = torch.einsum("bnm,mhd,bhrd->bhnr", upstream, maps, value)
+    assert_close(grad, expected.masked_fill(~inputs["mask"][:, None, :, None], 0.0))
+
+
+def test_a_folded_memory_has_no_weights():
+    layer = layer_of(plan=PLANS[1])
+    x = rows_of(1, 7)
+    with pytest.raises(ValueError, match="fold=False"):
+        layer.attend_with_weights(x, layer.summarise(x))
+
+
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -1e30])
 @pytest.mark.parametrize("projection", PROJECTIONS)
 def test_padding_content_never_changes_an_output_or_a_gradient(projection, garbage):

@@ -444,6 +444,40 @@ def test_the_trace_of_a_padded_text_is_that_of_the_text_alone(attention):
         assert padded[1][:, ~mask[1]].count_nonzero() == 0
 
 
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize("length", [3, 8, 19])
+@pytest.mark.parametrize("options", [*OPTIONS, {"gradient_checkpointing": True}], ids=str)
+def test_the_weights_of_a_trace_have_a_gradient(options, length, masked, training):
+    decoder = decoder_of(dropout=0.2, **options).double().train(training)
+    x, others = rows_of(2, length).requires_grad_(), context_for(options, 2)
+    mask = torch.ones(2, length, dtype=torch.bool)
+    mask[1, 0] = mask[1, 2:4] = False
+    if masked:
+        others["mask"] = mask
+
+    def seeded(run):
+        torch.manual_seed(3)
+        return run(x, **others)
+
+    trace, output = seeded(decoder.trace), seeded(decoder)
+    assert_close(trace.output, output)  # the same dropout too
+    every = (*trace.attentions, *trace.cross_attentions)
+    for weights in every:
+        weights.retain_grad()
+    leaves = [x, *decoder.parameters()]
+    by_forward = torch.autograd.grad(output.sin().sum(), leaves, allow_unused=True)
+    trace.output.sin().sum().backward()
+    for mine, theirs in zip([leaf.grad for leaf in leaves], by_forward, strict=True):
+        if theirs is not None:
+            assert_close(mine, theirs)
+    for weights in every:
+        assert weights.grad.isfinite().all()
+        assert weights.grad.any()
+        if masked:
+            assert not weights.grad[1][:, ~mask[1]].any()
+
+
 def test_a_trace_continues_a_state_without_weights():
     decoder = decoder_of().double().eval()
     x = rows_of(2, 15)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from linformer_kit import LinformerEncoder
+from linformer_kit import LinformerEncoder, Plan
 from linformer_kit.core import blocks
 from linformer_kit.core.projection import PROJECTIONS, SHARINGS
 
@@ -148,6 +148,64 @@ def test_trace_gives_every_layer():
     assert len(trace.attentions) == 3
     sums = trace.attentions[0].sum(-1)  # (B, H, N)
     assert_close(sums, mask[:, None].expand_as(sums).float())
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+@pytest.mark.parametrize("masked", [False, True], ids=["unmasked", "masked"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        *({"projection": kind} for kind in PROJECTIONS),
+        {"plan": Plan("input", "absorbed"), "num_kv_heads": 1},
+        {"plan": Plan("keys", "fused"), "sharing": "none", "norm": "post"},
+        {"plan": Plan("input", "fused"), "dropout_kind": "weights"},
+        {"gradient_checkpointing": True},
+    ],
+    ids=str,
+)
+def test_a_trace_is_the_forward_pass_through_the_weights_it_returns(options, masked, training):
+    encoder = encoder_of(dropout=0.2, **options).double().train(training)
+    x, mask = padded_batch()
+    x, mask = x.double().requires_grad_(), mask if masked else None
+
+    def seeded(run):
+        torch.manual_seed(3)
+        return run(x, mask=mask)
+
+    trace, output = seeded(encoder.trace), seeded(encoder)
+    assert_close(trace.output, output)
+    torch.manual_seed(3)
+    bare = encoder.trace(x, mask=mask, attentions=False)
+    assert_close(trace.hidden_states, bare.hidden_states)  # at padding too
+    assert bare.attentions == ()
+    for layer, rows, weights in zip(
+        encoder.layers, trace.hidden_states, trace.attentions, strict=False
+    ):
+        expected = layer.attention.weights(
+            layer.attention_input(rows), mask=mask, projection=encoder.projection
+        )
+        assert_close(weights, expected)
+        weights.retain_grad()
+    leaves = [x, *encoder.parameters()]
+    by_forward = torch.autograd.grad(output.sin().sum(), leaves, allow_unused=True)
+    trace.output.sin().sum().backward()
+    for mine, theirs in zip([leaf.grad for leaf in leaves], by_forward, strict=True):
+        if theirs is not None:
+            assert_close(mine, theirs)
+    for weights in trace.attentions:
+        assert weights.grad.isfinite().all()
+        assert weights.grad.any()
+        if masked:
+            assert not weights.grad[~mask[:, None].expand(weights.shape[:3])].any()
+
+
+def test_hooks_of_layers_are_called_in_a_trace():
+    encoder = encoder_of()
+    called = []
+    for layer in encoder.layers:
+        layer.register_forward_hook(lambda *_: called.append(1))
+    encoder.trace(torch.randn(1, 12, 16))
+    assert called == [1, 1]
 
 
 @pytest.mark.parametrize("masked", [False, True])

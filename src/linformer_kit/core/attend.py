@@ -17,39 +17,36 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .blocks import is_wrapped, linear_into, on_cpu_eagerly, row_blocks
-from .memory import FoldedMemory, Memory, for_all_heads
+from .blocks import linear_into, row_blocks
+from .fastpath import needs_plain_backward, plain_gradients, use_cpu_fast_path
+from .memory import FoldedMemory, Memory
+from .sdpa import FLASH_BACKWARD, FLASH_FORWARD, HAS_FLASH, plain_sdpa, sdpa
+from .weights import for_each_head
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import nn
 
 
-def works_by_blocks(x: Tensor, *others: Tensor | None) -> bool:
-    """Whether rows may go by blocks: where results may be put in place."""
-    return (
-        on_cpu_eagerly(x)
-        and x.numel() > 0
-        and not torch.is_autocast_enabled("cpu")
-        and not any(is_wrapped(each) for each in (x, *others) if each is not None)
-    )
-
-
 def attend_memory(
-    x: Tensor, memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, heads: int
+    x: Tensor,
+    memory: Memory,
+    q_proj: nn.Linear,
+    out_proj: nn.Linear,
+    *,
+    heads: int,
+    drop: float = 0.0,
 ) -> Tensor:
-    """x (B, N, M) -> (B, N, M) through W_q, the memory and W_o, which are plain linear layers."""
-    weights = q_proj.weight, q_proj.bias, out_proj.weight, out_proj.bias
-    if works_by_blocks(x, *weights, *memory) and x.dtype == q_proj.weight.dtype:
+    """x (B, N, M) -> (B, N, M) through W_q, the memory and W_o. `drop`: the rate of weights."""
+    if not drop and use_cpu_fast_path(x, q_proj, out_proj):
+        weights = q_proj.weight, q_proj.bias, out_proj.weight, out_proj.bias
         if not torch.is_grad_enabled():
             return _inferred(x, memory, *weights, heads=heads)
-        if _has_own_backward(x, memory, q_proj.weight):
-            key, value = for_all_heads(memory.key, heads), for_all_heads(memory.value, heads)
+        if _fits_blocked_attention(x, memory, q_proj.weight):
+            key, value = for_each_head(memory.key, heads), for_each_head(memory.value, heads)
             y: Tensor = _Attention.apply(x, key, value, *weights, heads)[0]
             return y
     query = split_heads(q_proj(x), heads)  # (B, H, N, D)
-    return out_proj(join_heads(look(query, memory)))
+    return out_proj(join_heads(memory_sdpa(query, memory, drop=drop)))
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:
@@ -62,22 +59,17 @@ def join_heads(x: Tensor) -> Tensor:
     return x.transpose(1, 2).flatten(2)
 
 
-def look(query: Tensor, memory: Memory, *, drop: float = 0.0) -> Tensor:
+def memory_sdpa(query: Tensor, memory: Memory, *, drop: float = 0.0) -> Tensor:
     """softmax(Q K^T / sqrt(D)) V: (B, H, N, D). On the fused kernel, unless weights are dropped."""
-    return F.scaled_dot_product_attention(
-        query,
-        memory.key,
-        memory.value,
-        attn_mask=None if memory.keep is None else memory.keep[:, None, None],
-        dropout_p=drop,
-        enable_gqa=memory.key.shape[1] != query.shape[1],
-    )
+    mask = None if memory.keep is None else memory.keep[:, None, None]
+    return sdpa(query, memory.key, memory.value, mask=mask, drop=drop)
 
 
-def _has_own_backward(x: Tensor, memory: Memory, w_q: Tensor) -> bool:
+def _fits_blocked_attention(x: Tensor, memory: Memory, w_q: Tensor) -> bool:
     """Where `_Attention` is of use: with more rows than a block, and where its kernel will do."""
     return (
-        memory.keep is None
+        HAS_FLASH
+        and memory.keep is None
         and memory.key.stride(-1) == 1
         and memory.value.stride(-1) == 1
         and x.dtype in (torch.float32, torch.float64)
@@ -103,7 +95,7 @@ def _inferred(
         some = x[block]
         query = buffer[: some.shape[:2].numel()]
         linear_into(_flat(some), w_q, b_q, out=query)
-        found = look(
+        found = memory_sdpa(
             split_heads(query.unflatten(0, some.shape[:2]), heads), memory.samples(block[0])
         )
         linear_into(_flat(join_heads(found)), w_o, b_o, out=_flat(y[block]))
@@ -157,9 +149,9 @@ class _Attention(torch.autograd.Function):
             return (None,) * 8
         saved = ctx.saved_tensors  # may be asked for once only, when checkpointing
         inputs, (queries, *kept) = saved[:7], saved[7:]
-        if torch.is_grad_enabled():  # a gradient of the gradient is wanted
-            return _gradients(
-                lambda *inputs: _written_out(*inputs, heads=ctx.heads),
+        if needs_plain_backward(grad_y):
+            return plain_gradients(
+                lambda *inputs: _plain(*inputs, heads=ctx.heads),
                 inputs,
                 grad_y,
                 ctx.needs_input_grad,
@@ -202,12 +194,7 @@ class _Attention(torch.autograd.Function):
         return grad_x, grad_key, grad_value, grad_w_q, grad_b_q, grad_w_o, grad_b_o, None
 
 
-# What scaled_dot_product_attention calls on a CPU; called directly, because it hides the sums.
-FLASH_FORWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default
-FLASH_BACKWARD = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
-
-
-def _written_out(
+def _plain(
     x: Tensor,
     key: Tensor,
     value: Tensor,
@@ -218,10 +205,9 @@ def _written_out(
     *,
     heads: int,
 ) -> Tensor:
-    """The same of operations that can be differentiated twice, which the fused kernel cannot."""
+    """The same by ordinary operations."""
     query = split_heads(F.linear(x, w_q, b_q), heads)
-    weights = (query @ key.mT * key.shape[-1] ** -0.5).softmax(-1)
-    return F.linear(join_heads(weights @ value), w_o, b_o)
+    return F.linear(join_heads(plain_sdpa(query, key, value)), w_o, b_o)
 
 
 def _flat(x: Tensor) -> Tensor:
@@ -231,7 +217,7 @@ def _flat(x: Tensor) -> Tensor:
 
 def attend_folded(x: Tensor, memory: FoldedMemory, *, heads: int) -> Tensor:
     """x (B, N, M) -> (B, N, M). On a CPU by blocks of rows, forwards and backwards."""
-    if not works_by_blocks(x, *memory):
+    if not use_cpu_fast_path(x):
         return memory.mix(memory.weights(x, heads))
     if not torch.is_grad_enabled():
         return _by_blocks(x, memory, heads)
@@ -293,14 +279,14 @@ class _FoldedAttention(torch.autograd.Function):
         if grad_y is None:
             return (None,) * 5
         x, score, offset, output, weights = ctx.saved_tensors
-        if torch.is_grad_enabled():  # a gradient of the gradient is wanted
+        if needs_plain_backward(grad_y):
 
-            def again(x: Tensor, *parts: Tensor) -> Tensor:
+            def plain(x: Tensor, *parts: Tensor) -> Tensor:
                 memory = FoldedMemory(*parts)
                 return memory.mix(memory.weights(x, ctx.heads))
 
             inputs = (x, score, offset, output)
-            return _gradients(again, inputs, grad_y, ctx.needs_input_grad)
+            return plain_gradients(plain, inputs, grad_y, ctx.needs_input_grad)
         grad_x = torch.empty_like(x)
         grad_score = torch.zeros_like(score)
         grad_output = torch.zeros_like(output)
@@ -317,20 +303,3 @@ class _FoldedAttention(torch.autograd.Function):
             if grad_offset is not None:
                 grad_offset[samples] += grad_scores.sum(1, keepdim=True)
         return grad_x, grad_score, grad_offset, grad_output, None
-
-
-def _gradients(
-    of: Callable[..., Tensor],
-    inputs: tuple[Tensor | None, ...],
-    grad_y: Tensor,
-    needed: tuple[bool, ...],
-) -> tuple[Tensor | None, ...]:
-    """Those gradients that are needed, and None for what has no gradient, such as `heads`.
-
-    Each input is made one of its own first: two of them may be one tensor, as with tied weights.
-    """
-    each_own = [None if each is None else each.view_as(each) for each in inputs]
-    needed_ones = [each for each, need in zip(each_own, needed, strict=False) if need]
-    wanted = [each for each in needed_ones if each is not None]
-    found = iter(torch.autograd.grad(of(*each_own), wanted, grad_y, create_graph=True))
-    return tuple(next(found) if need else None for need in needed)

@@ -10,26 +10,20 @@ D head size, M model size, P sides (1 when E = F), T heads with a matrix of thei
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .attend import (
-    attend_folded,
-    attend_memory,
-    join_heads,
-    look,
-    split_heads,
-    works_by_blocks,
-)
+from .attend import attend_folded, attend_memory, join_heads, split_heads
 from .blocks import in_row_blocks
 from .cost import Attend, AttentionShape, Shorten
 from .dropout import drop_rows, dropout
-from .heads import check_heads, is_plain, reset_linear
-from .memory import FoldedMemory, Memory, each_head, fold, for_all_heads
+from .fastpath import is_plain, use_cpu_fast_path
+from .heads import check_heads, reset_linear
+from .memory import FoldedMemory, Memory, each_head, fold
 from .names import explain_unknown_names
 from .plan import Plan, choose_attend, choose_shorten
 from .projection import (
@@ -40,13 +34,22 @@ from .projection import (
     build_projection,
     check_projection,
 )
+from .weights import attention_weights, for_each_head
 
 if TYPE_CHECKING:
+    from .packing import Packing
     from .shortening import Shortening
 
 DropoutKind = Literal["rows", "weights"]
 
 _LONG = 4096  # what a traced layer without max_length is planned for
+
+
+class AttentionTrace(NamedTuple):
+    """The output of an attention layer and the weights it was computed from."""
+
+    output: Tensor  # (B, N, M)
+    weights: Tensor  # (B, H, N, R)
 
 
 @explain_unknown_names
@@ -74,8 +77,8 @@ class LinformerAttention(nn.Module):
         dropout_kind: `rows` drops a shortened row of a key/value head for all queries of a sample:
             each weight is dropped as often as usual and the expectation is the same, but the fused
             kernel stays in use. `weights` drops every weight on its own, which materialises them.
-        keep_scale: scale what is left of E where positions are missing, see `LinearProjection`; of
-            meaning for linear, fixed and conv.
+        keep_scale: scale what is left of E where positions are missing, by at most 10**4.5, see
+            `LinearProjection`; of meaning for linear, fixed and conv.
         plan: an order of multiplication to use always; None chooses the cheapest for each call.
         external_projection: the owner passes the projection to each call (layerwise sharing).
 
@@ -180,7 +183,7 @@ class LinformerAttention(nn.Module):
             context, context_mask, projection, queries=x.shape[1], goes_on=itself
         )
         x = context if itself else x
-        if self._is_plain and not self._drops_weights and works_by_blocks(x):
+        if not self._drops_weights and use_cpu_fast_path(x, self.q_proj, self.out_proj):
             y = self.attend(x, memory)  # which goes by blocks itself
         else:
             y = in_row_blocks(
@@ -197,24 +200,31 @@ class LinformerAttention(nn.Module):
         mask: Tensor | None = None,
         projection: Projection | None = None,
         queries: int = 1,
+        fold: bool = True,
     ) -> Memory | FoldedMemory:
         """Shorten a context (B, S, M) to a memory that `attend` can use any number of times.
 
         `queries` is how many rows will attend to it, which decides whether folding pays.
+        `fold=False` never folds, for `attend_with_weights`.
         """
         context = self._without_padding("context", context, "mask", mask, self.context_dim)
-        return self._summarise(context, mask, projection, queries=queries)[0]
+        return self._summarise(context, mask, projection, queries=queries, may_fold=fold)[0]
 
     def summarise_itself(
-        self, x: Tensor, *, mask: Tensor | None = None, projection: Projection | None = None
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        projection: Projection | None = None,
+        fold: bool = True,
     ) -> tuple[Memory | FoldedMemory, Tensor]:
         """The memory of x (B, N, M), and x for its rows to `attend` to it, once.
 
-        They are the rows of x, but what the memory adds to the gradient of x is added to theirs, in
-        place: whatever uses them must make a new tensor of their gradient, as `attend` does.
+        Backward adds the memory's part of the gradient of x to that of the returned rows, in place:
+        they must have exactly one consumer, `attend` or `attend_with_weights`.
         """
         x = self._without_padding("x", x, "mask", mask, self.dim)
-        return self._summarise(x, mask, projection, queries=x.shape[1], goes_on=True)
+        return self._summarise(x, mask, projection, queries=x.shape[1], goes_on=True, may_fold=fold)
 
     def attend(self, x: Tensor, memory: Memory | FoldedMemory) -> Tensor:
         """x (B, N, M) -> (B, N, M): each row looks at the memory on its own.
@@ -228,12 +238,60 @@ class LinformerAttention(nn.Module):
                 y = memory.mix(dropout(memory.weights(x, heads), self.dropout, training=True))
                 return y if bias is None else y + bias
             return attend_folded(x, memory.with_bias(bias, heads=heads), heads=heads)
-        if self._is_plain and not self._drops_weights:
-            return attend_memory(x, memory, self.q_proj, self.out_proj, heads=heads)
         drop = self.dropout if self._drops_weights else 0.0
-        return self.out_proj(
-            join_heads(look(split_heads(self.q_proj(x), heads), memory, drop=drop))
+        return attend_memory(x, memory, self.q_proj, self.out_proj, heads=heads, drop=drop)
+
+    def attend_with_weights(
+        self,
+        x: Tensor,
+        memory: Memory | FoldedMemory,
+        *,
+        mask: Tensor | None = None,
+        packing: Packing | None = None,
+    ) -> AttentionTrace:
+        """As `attend`, through materialised weights (B, H, N, R), which are returned too.
+
+        The output is computed from the returned weights, so they have a gradient. They are zero at
+        padded queries, marked by `mask` (B, N); where x is packed, they are unpacked by `packing`.
+        The memory must not be folded.
+        """
+        memory = memory.for_batch(x.shape[0])
+        if isinstance(memory, FoldedMemory):
+            raise ValueError(
+                "a folded memory has no keys to compute weights from. Make it with fold=False."
+            )
+        query = split_heads(self.q_proj(x), self.num_heads)  # (B, H, N, D)
+        keep = None if memory.keep is None else memory.keep[:, None, None]
+        weights = attention_weights(query, memory.key, keep)
+        shown = used = weights
+        if packing is not None:
+            shown = packing.unpack_weights(weights)
+            used = packing.pack_weights(shown)
+        elif mask is not None:
+            real = mask[:, None, :, None]
+            shown = weights.masked_fill(~real, 0.0)
+            used = torch.where(real, shown, weights)  # rows at padding as `attend` has them
+        if self._drops_weights:
+            used = F.dropout(used, self.dropout)
+        mixed = used @ for_each_head(memory.value, self.num_heads)
+        return AttentionTrace(self.out_proj(join_heads(mixed)), shown)
+
+    def trace(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None = None,
+        context: Tensor | None = None,
+        context_mask: Tensor | None = None,
+        projection: Projection | None = None,
+    ) -> AttentionTrace:
+        """As forward, with the attention weights (B, H, N, R) the output is computed from."""
+        x, context, context_mask = self._checked(x, mask, context, context_mask)
+        memory, _ = self._summarise(
+            context, context_mask, projection, queries=x.shape[1], may_fold=False
         )
+        y, weights = self.attend_with_weights(x, memory, mask=mask)
+        return AttentionTrace(y if mask is None else y.masked_fill(~mask[..., None], 0.0), weights)
 
     def weights(
         self,
@@ -244,16 +302,14 @@ class LinformerAttention(nn.Module):
         context_mask: Tensor | None = None,
         projection: Projection | None = None,
     ) -> Tensor:
-        """The attention weights (B, H, N, R), which the forward pass never materialises."""
+        """The attention weights (B, H, N, R), which the forward pass never materialises.
+
+        `trace` gives them together with the output that is computed from them.
+        """
         x, context, context_mask = self._checked(x, mask, context, context_mask)
         (key, _, keep), _ = self._rows(context, context_mask, projection)
         query = split_heads(self.q_proj(x), self.num_heads)
-        scores = query @ for_all_heads(key, self.num_heads).transpose(-1, -2) * self.head_dim**-0.5
-        if keep is not None:
-            scores = scores.masked_fill(~keep[:, None, None], torch.finfo(scores.dtype).min)
-        weights = scores.softmax(-1)
-        if keep is not None:
-            weights = weights.masked_fill(~keep[:, None, None], 0.0)
+        weights = attention_weights(query, key, None if keep is None else keep[:, None, None])
         return weights if mask is None else weights.masked_fill(~mask[:, None, :, None], 0.0)
 
     def shape(self, *, batch: int, length: int, context: int | None = None) -> AttentionShape:
@@ -331,11 +387,12 @@ class LinformerAttention(nn.Module):
         *,
         queries: int,
         goes_on: bool = False,
+        may_fold: bool = True,
     ) -> tuple[Memory | FoldedMemory, Tensor]:
         """The memory, and the context to go on with if it is also what attends to the memory."""
-        absorbed = self._attend_form(context, queries) == "absorbed"
-        goes_on = goes_on and self._is_plain and works_by_blocks(context)
+        absorbed = may_fold and self._attend_form(context, queries) == "absorbed"
         goes_on = goes_on and torch.is_grad_enabled() and context.requires_grad
+        goes_on = goes_on and use_cpu_fast_path(context, self.q_proj, self.out_proj)
         memory, context = self._rows(context, mask, projection, goes_on=goes_on)
         if self.dropout_kind == "rows":
             memory = memory._replace(value=drop_rows(memory.value, self.dropout, self.training))

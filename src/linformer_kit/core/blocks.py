@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .allocator import keep_blocks
+from .fastpath import eager_on_cpu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,19 +30,9 @@ def rows_in_block(width: int) -> int:
     return max(256, VALUES // width)
 
 
-def on_cpu_eagerly(x: Tensor) -> bool:
-    """Where blocks help: a compiler plans for itself, and a GPU wants all rows at once."""
-    return not torch.compiler.is_compiling() and x.device.type == "cpu"
-
-
-def is_wrapped(x: Tensor) -> bool:
-    """Whether x belongs to a transform of torch.func, which cannot be written to in place."""
-    return torch._C._functorch.is_functorch_wrapped_tensor(x)
-
-
-def pays(x: Tensor) -> bool:
+def use_row_blocks(x: Tensor) -> bool:
     """Whether to work by blocks: in inference on a CPU. With gradients all is kept anyway."""
-    return on_cpu_eagerly(x) and not torch.is_grad_enabled()
+    return eager_on_cpu(x) and not torch.is_grad_enabled()
 
 
 def sample_groups(x: Tensor, *, width: int) -> list[slice]:
@@ -62,19 +53,19 @@ def row_blocks(x: Tensor, *, width: int) -> list[tuple[slice, slice]]:
 
 
 def in_sample_groups(fn: Callable[[slice], Tensor], x: Tensor, *, width: int) -> Tensor:
-    """fn(samples) of the samples of x (B, N, C), by groups of them where that pays."""
-    groups = sample_groups(x, width=width) if pays(x) else []
+    """fn(samples) of the samples of x (B, N, C), by groups of them in inference on a CPU."""
+    groups = sample_groups(x, width=width) if use_row_blocks(x) else []
     if len(groups) <= 1:
         return fn(slice(None))
     return _put_together(fn, groups, x)
 
 
 def in_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Tensor:
-    """fn(slice(None), *tensors) for tensors (B, N, C), by blocks of rows where that pays.
+    """fn(slice(None), *tensors) for tensors (B, N, C), by blocks of rows in inference on a CPU.
 
     fn takes the slice of the batch the rows come from, then some rows of each tensor.
     """
-    blocks = row_blocks(tensors[0], width=width) if pays(tensors[0]) else []
+    blocks = row_blocks(tensors[0], width=width) if use_row_blocks(tensors[0]) else []
     if len(blocks) <= 1:
         return fn(slice(None), *tensors)
     return _put_together(

@@ -15,11 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .attend import join_heads
+from .dropout import drop_rows
+from .fastpath import under_transform
 from .heads import RotaryHeads
-from .weights import attention_weights
+from .weights import attention_weights, for_each_head
 
 if TYPE_CHECKING:
     from .cost import CausalShape
+    from .packing import Packing
 
 
 QUERIES = 1024  # of a long prompt at a time: a mask of all at once would be its length squared
@@ -68,9 +72,28 @@ class CausalFullAttention(RotaryHeads):
 
     def weights(self, x: Tensor) -> Tensor:
         """The attention weights (B, H, N, N) of a whole text x (B, N, M)."""
+        return self._weights(x)[0]
+
+    def trace(self, x: Tensor, *, packing: Packing | None = None) -> tuple[Tensor, Tensor]:
+        """As forward, and the weights (B, H, N, N) the output is computed from.
+
+        Where x is packed, the weights are unpacked by `packing`.
+        """
+        weights, value = self._weights(x)
+        shown = used = weights
+        if packing is not None:
+            shown = packing.unpack_weights(weights, columns=True)
+            used = packing.pack_weights(shown, columns=True)
+        value = drop_rows(value, self.dropout, self.training).transpose(1, 2)
+        mixed = used @ for_each_head(value, self.num_heads)  # (B, H, N, D)
+        return self.out_proj(join_heads(mixed)), shown
+
+    def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The weights (B, H, N, N) and the values (B, N, G, D)."""
         place = torch.arange(x.shape[1], device=x.device)
-        query, key, _, _ = self.rotated_heads(x, place[None])
-        return attention_weights(query, key, place[:, None] >= place)
+        query, key, _, value = self.rotated_heads(x, place[None])
+        visible = place[:, None] >= place
+        return attention_weights(query.transpose(1, 2), key.transpose(1, 2), visible), value
 
     def init_state(
         self, batch_size: int, *, device: torch.device, dtype: torch.dtype
@@ -99,7 +122,9 @@ class CausalFullAttention(RotaryHeads):
         longer = (0, 0, 0, 0, 0, count)
         all_keys = F.pad(state.key, longer).scatter(1, index, key.to(state.key.dtype))
         all_values = F.pad(state.value, longer).scatter(1, index, value.to(state.value.dtype))
-        if not torch.compiler.is_compiling():  # no row that no sample has reached
+        if not (
+            torch.compiler.is_compiling() or under_transform()
+        ):  # no row that no sample has reached
             rows = int((position + length).max())
             all_keys, all_values = all_keys[:, :rows], all_values[:, :rows]
         row = torch.arange(all_keys.shape[1], device=x.device)

@@ -32,13 +32,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .blocks import on_cpu_eagerly, pays, rows_in_block
+from .attend import join_heads
+from .blocks import rows_in_block, use_row_blocks
+from .dropout import drop_rows
+from .fastpath import eager_on_cpu
 from .heads import RotaryHeads
 from .shortening import at_least_float32
-from .weights import attention_weights
+from .weights import attention_weights, for_each_head
 
 if TYPE_CHECKING:
     from .cost import CausalShape
+    from .packing import Packing
 
 BOUND = 6.0  # exp(6) = 403: at the most a token outweighs 160,000 others
 
@@ -146,15 +150,35 @@ class CausalLinformerAttention(RotaryHeads):
 
         Of each token: to the slots, to the chunk before its own, and to its own.
         """
+        return self._weights(x)[0]
+
+    def trace(self, x: Tensor, *, packing: Packing | None = None) -> tuple[Tensor, Tensor]:
+        """As forward, and the weights (B, H, N, K + 2W) the output is computed from.
+
+        Where x is packed, the weights are unpacked by `packing`.
+        """
+        weights, value, slot_value = self._weights(x)
+        shown = used = weights
+        if packing is not None:
+            shown = packing.unpack_weights(weights)
+            used = packing.pack_weights(shown)
+        values = self._dropped_values(value, slot_value).transpose(2, 3)  # (B, C, G, K + 2W, D)
+        rows = _in_chunks(used.transpose(1, 2), values.shape[1], self.window)  # (B, C, W, H, L)
+        mixed = rows.transpose(2, 3) @ for_each_head(values, self.num_heads)  # (B, C, H, W, D)
+        mixed = mixed.transpose(1, 2).flatten(2, 3)[:, :, : x.shape[1]]  # (B, H, N, D)
+        return self.out_proj(join_heads(mixed)), shown
+
+    def _weights(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The weights (B, H, N, K + 2W), values (B, N, G, D) and slots' values (B, C, K, G, D)."""
         length = x.shape[1]
         window, chunks = self.window, -(-length // self.window)
         position = torch.arange(length, device=x.device)[None]
-        query, key, plain_key, value, weight = (
-            _in_chunks(rows, chunks, window)
-            for rows in (*self.rotated_heads(x, position), self._slot_weights(x))
+        *heads, value = self.rotated_heads(x, position)
+        query, key, plain_key, value_chunks, weight = (
+            _in_chunks(rows, chunks, window) for rows in (*heads, value, self._slot_weights(x))
         )
-        sums = self._chunk_sums(weight, plain_key, value).cumsum(1)  # (B, C, K, F)
-        slot_key, _ = self._slots(_later(sums, 2), dtype=x.dtype)
+        sums = self._chunk_sums(weight, plain_key, value_chunks).cumsum(1)  # (B, C, K, F)
+        slot_key, slot_value = self._slots(_later(sums, 2), dtype=x.dtype)
         chunk = torch.arange(chunks, device=x.device)[:, None, None]
         row = torch.arange(window, device=x.device)
         own = (row[:, None] >= row).expand(chunks, -1, -1)
@@ -167,12 +191,30 @@ class CausalLinformerAttention(RotaryHeads):
             dim=2,
         )[:, None]  # (C, 1, W, K + 2W)
         keys = torch.cat((slot_key, _later(key, 1), key), dim=2)  # (B, C, K + 2W, G, D)
-        weights = attention_weights(query, keys, mask)  # (B, C, H, W, K + 2W)
-        return weights.transpose(1, 2).flatten(2, 3)[:, :, :length]
+        weights = attention_weights(query.transpose(2, 3), keys.transpose(2, 3), mask)
+        weights = weights.transpose(1, 2).flatten(2, 3)[:, :, :length]
+        return weights, value, slot_value
+
+    def _dropped_values(self, value: Tensor, slot_value: Tensor) -> Tensor:
+        """What the weights of each chunk refer to, after dropout: (B, C, K + 2W, G, D).
+
+        Dropout is drawn as in `_segment`: for the first two chunks together, then for each other.
+        """
+        chunks, window = slot_value.shape[1], self.window
+        first = drop_rows(value[:, : 2 * window], self.dropout, self.training)
+        first = _in_chunks(first, min(chunks, 2), window)
+        hidden = torch.zeros_like(slot_value[:, :2])
+        first = torch.cat((hidden, _later(first, 1), first), dim=2)
+        if chunks <= 2:
+            return first
+        value = _in_chunks(value, chunks, window)
+        others = torch.cat((slot_value, _later(value, 1), value), dim=2)[:, 2:]
+        others = drop_rows(others, self.dropout, self.training)
+        return torch.cat((first, others), dim=1)
 
     def _segment_length(self, x: Tensor) -> int:
         """Few chunks at a time where nothing is kept for a backward pass, as in `blocks.py`."""
-        if not pays(x):
+        if not use_row_blocks(x):
             return x.shape[1]
         rows = rows_in_block(max(self.dim, self.num_heads * self.head_dim)) // x.shape[0]
         return max(3, rows // self.window) * self.window
@@ -327,9 +369,10 @@ class CausalLinformerAttention(RotaryHeads):
         prefix = parts.cumsum(1)
         slot_key, slot_value = self._slots(prefix[:, :chunks], dtype=x.dtype)
         number = position[:, None] // window + torch.arange(chunks, device=x.device)  # (B, C)
-        mask = self._visible_in_chunk(x.device).expand(batch, chunks, -1, -1).clone()
-        mask[..., : self.k] &= (number >= 2)[..., None, None]
-        mask[..., self.k : self.k + window] &= (number >= 1)[..., None, None]
+        # The chunk from which on there are slots, and a chunk before.
+        since = torch.cat((row.new_full((self.k,), 2), row.new_ones(window), row.new_zeros(window)))
+        there = number[..., None, None] >= since  # (B, C, 1, K + 2W)
+        mask = self._visible_in_chunk(x.device) & there  # (B, C, W, K + 2W)
         mixed = self.attend(
             query.unflatten(1, (chunks, window)).flatten(0, 1),
             torch.cat((slot_key, earlier_key, key), dim=2).flatten(0, 1),
@@ -422,5 +465,8 @@ def _take(rows: Tensor, index: Tensor, keep: Tensor | None = None) -> Tensor:
 
 
 def _some(samples: Tensor) -> bool:
-    """Whether any is marked in `samples` (B). Where to ask costs more than it saves, yes."""
-    return not on_cpu_eagerly(samples) or bool(samples.any())
+    """Whether any is marked in `samples` (B).
+
+    Always True off the CPU, to avoid a device sync, and when compiling or transforming.
+    """
+    return not eager_on_cpu(samples) or bool(samples.any())

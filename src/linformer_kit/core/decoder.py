@@ -18,6 +18,7 @@ from .causal import CausalLinformerAttention, SlotState
 from .decoder_layer import DecoderLayer, SelfAttention
 from .dropout import dropout
 from .encoder import Norm
+from .fastpath import eager_on_cpu, under_transform
 from .feedforward import Activation, FeedForward
 from .heads import HeadOptions
 from .names import explain_unknown_names
@@ -262,7 +263,8 @@ class LinformerDecoder(nn.Module):
 
         Weights to a window are, of each token, to the slots, to the chunk before its own and to
         its own; chunks are counted in tokens, without padding. They are known of a whole text
-        alone: with a state pass attentions=False.
+        alone: with a state pass attentions=False. The output is computed from the weights that are
+        returned, so they have a gradient (`retain_grad`); it equals that of forward to rounding.
         """
         checks.sequence("x", x, self.dim)
         if state is not None and attentions:
@@ -280,37 +282,29 @@ class LinformerDecoder(nn.Module):
         if state is not None:
             output, state = self._extended(x, packing, broken, state, hidden)
             return DecoderTrace(output, (*hidden, output), (), (), state)
-        memories = self._memories(context, context_mask, batch=x.shape[0], queries=x.shape[1])
-
-        def in_context(cross: LinformerAttention, rows: Tensor) -> Tensor:
-            return cross.weights(
-                rows,
-                context=context,
-                context_mask=context_mask,
-                projection=self.context_projection,
-            )
-
+        memories = self._memories(
+            context, context_mask, batch=x.shape[0], queries=x.shape[1], fold=not attentions
+        )
         x = dropout(x, self.dropout, self.training)
         weights: list[Tensor] = []
         crossing: list[Tensor] = []
-        for layer, memory in zip(self._each_layer(), memories, strict=True):
+        for layer, memory in zip(self.layers, memories, strict=True):
             hidden.append(_unpacked(x, packing))
             if not attentions:
                 x = self._through(layer, x, memory)
                 continue
-            x, seen, crossed = self._through(layer.trace, x, memory, in_context)
-            of_tokens = isinstance(layer.attention, CausalFullAttention)
-            weights.append(_unpacked_weights(seen, packing, columns=of_tokens))
+            x, seen, crossed = self._through(layer, x, memory, packing, need_weights=True)
+            weights.append(seen)
             if crossed is not None:
-                crossing.append(_unpacked_weights(crossed, packing, columns=False))
+                crossing.append(crossed)
         output = self._leave(x, packing, broken)
         return DecoderTrace(output, (*hidden, output), tuple(weights), tuple(crossing), None)
 
-    def _through(self, part: Callable[..., Any], *arguments: Any) -> Any:
-        """part(*arguments), or as much as a checkpoint keeps of it."""
-        if self.gradient_checkpointing and self.training:
-            return checkpoint(part, *arguments, use_reentrant=False)
-        return part(*arguments)
+    def _through(self, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """part(*arguments, **options), or as much as a checkpoint keeps of it."""
+        if self.gradient_checkpointing and self.training and not under_transform():
+            return checkpoint(part, *arguments, use_reentrant=False, **options)
+        return part(*arguments, **options)
 
     def _extended(
         self,
@@ -336,7 +330,13 @@ class LinformerDecoder(nn.Module):
         return self._leave(x, packing, broken), after
 
     def _memories(
-        self, context: Tensor | None, context_mask: Tensor | None, batch: int, queries: int
+        self,
+        context: Tensor | None,
+        context_mask: Tensor | None,
+        batch: int,
+        queries: int,
+        *,
+        fold: bool = True,
     ) -> list[ContextMemory | None]:
         """The shortened context of each layer; None for each without cross-attention."""
         crossing = [layer.cross_attention for layer in self._each_layer()]
@@ -356,7 +356,11 @@ class LinformerDecoder(nn.Module):
             )
         return [
             cross.summarise(
-                context, mask=context_mask, projection=self.context_projection, queries=queries
+                context,
+                mask=context_mask,
+                projection=self.context_projection,
+                queries=queries,
+                fold=fold,
             )
             for cross in crossing
             if cross is not None
@@ -398,16 +402,6 @@ def _unpacked(x: Tensor, packing: Packing | None) -> Tensor:
     return x if packing is None else packing.unpack(x)
 
 
-def _unpacked_weights(weights: Tensor, packing: Packing | None, *, columns: bool) -> Tensor:
-    """(B, H, N, R) at the places of the tokens; `columns` are tokens too, or not."""
-    if packing is None:
-        return weights
-    for axis in (2, 3) if columns else (2,):
-        rows = weights.movedim(axis, 1)  # (B, N, ...)
-        weights = packing.unpack(rows.flatten(2)).view(rows.shape).movedim(1, axis)
-    return weights
-
-
 def _without_broken(x: Tensor) -> tuple[Tensor, Tensor | None]:
     """(B, N, M) with zeros from the first NaN or infinity on, and where that is (B, N).
 
@@ -415,7 +409,7 @@ def _without_broken(x: Tensor) -> tuple[Tensor, Tensor | None]:
     reach those before it in its chunk.
     """
     broken = ~x.isfinite().all(-1)
-    if x.device.type == "cpu" and not torch.compiler.is_compiling() and not broken.any():
+    if eager_on_cpu(x) and not broken.any():
         return x, None
     broken = broken.cumsum(1) > 0
     return x.masked_fill(broken[..., None], 0.0), broken

@@ -5,7 +5,7 @@ Legend: B batch, N tokens, M model size.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, overload
 
 from torch import Tensor, nn
 
@@ -15,11 +15,10 @@ from .causal import CausalLinformerAttention
 from .dropout import dropout
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .attention import LinformerAttention
     from .encoder import Norm
     from .feedforward import FeedForward
+    from .packing import Packing
     from .state import ContextMemory, LayerState
 
 SelfAttention = CausalLinformerAttention | CausalFullAttention
@@ -53,8 +52,41 @@ class DecoderLayer(nn.Module):
         )
         self.feed_forward_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
 
-    def forward(self, x: Tensor, memory: ContextMemory | None) -> Tensor:
-        """x (B, N, M), a whole text."""
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        memory: ContextMemory | None,
+        packing: Packing | None = None,
+        *,
+        need_weights: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        memory: ContextMemory | None,
+        packing: Packing | None = None,
+        *,
+        need_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor, Tensor | None]: ...
+
+    def forward(
+        self,
+        x: Tensor,
+        memory: ContextMemory | None,
+        packing: Packing | None = None,
+        *,
+        need_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor, Tensor | None]:
+        """x (B, N, M), a whole text, packed if it has padding.
+
+        `need_weights` returns the weights of the attention and of the one to the context too,
+        unpacked by `packing`, and computes the output from them. The memory must not be folded.
+        """
+        if need_weights:
+            return self._forward_with_weights(x, memory, packing)
 
         def forward(samples: slice) -> Tensor:
             some = x[samples]
@@ -63,20 +95,18 @@ class DecoderLayer(nn.Module):
 
         return in_sample_groups(forward, x, width=self.attention.dim)
 
-    def trace(
-        self,
-        x: Tensor,
-        memory: ContextMemory | None,
-        weights_in_context: Callable[[LinformerAttention, Tensor], Tensor],
+    def _forward_with_weights(
+        self, x: Tensor, memory: ContextMemory | None, packing: Packing | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """As forward, with the weights of the attention and of the one to the context."""
-        source = self._source(x)
-        weights = self.attention.weights(source)
-        x = self._added(x, self.attention(source), self.attention_norm)
-        crossing = None
-        if self.cross_attention is not None:
-            crossing = weights_in_context(self.cross_attention, self._cross_source(x))
-        return self._crossed_and_fed(x, memory), weights, crossing
+        attended, weights = self.attention.trace(self._source(x), packing=packing)
+        x = self._added(x, attended, self.attention_norm)
+        cross, cross_norm, crossing = self.cross_attention, self.cross_attention_norm, None
+        if cross is not None and cross_norm is not None and memory is not None:
+            attended, crossing = cross.attend_with_weights(
+                self._cross_source(x), memory, packing=packing
+            )
+            x = self._added(x, attended, cross_norm)
+        return self._fed(x), weights, crossing
 
     def extend(
         self,
@@ -114,6 +144,9 @@ class DecoderLayer(nn.Module):
         if cross is not None and cross_norm is not None and memory is not None:
             seen = cross.attend(self._cross_source(rows), memory)
             rows = self._added(rows, seen, cross_norm)
+        return self._fed(rows)
+
+    def _fed(self, rows: Tensor) -> Tensor:
         source = self.feed_forward_norm(rows) if self.norm == "pre" else rows
         return self._added(rows, self.feed_forward(source), self.feed_forward_norm)
 

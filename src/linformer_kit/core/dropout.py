@@ -5,7 +5,8 @@ layer of a feed-forward block that is as long as its multiplication. Here 16 ran
 each value, four values to one draw, which is several times faster. The rate is rounded to a
 multiple of 2**-16 and the rest scaled by exactly its inverse, so the expectation is kept.
 
-Elsewhere (other devices, `torch.compile`) this is `F.dropout`.
+Elsewhere (other devices, `torch.compile`, transforms of torch.func, forward mode) this is
+`F.dropout`, and `torch.func.vmap` decides by its `randomness` whether samples share a mask.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from .fastpath import eager_on_cpu
 
 _LEVELS = 2**16
 
@@ -64,7 +67,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Zero each value of x with probability p and scale the others by 1 / (1 - p)."""
     if not training or p == 0.0:
         return x
-    if torch.compiler.is_compiling() or x.device.type != "cpu":
+    if not eager_on_cpu(x):
         return F.dropout(x, p, training=True)
     result: Tensor = _Drop.apply(x, keep_mask(tuple(x.shape), p), p)
     return result

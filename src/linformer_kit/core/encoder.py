@@ -5,7 +5,7 @@ Legend: B batch, N positions, M model size, R shortened rows, H heads.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, overload
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
@@ -15,6 +15,7 @@ from .attention import DropoutKind, LinformerAttention
 from .blocks import in_row_blocks, in_sample_groups
 from .cost import EncoderShape
 from .dropout import dropout
+from .fastpath import under_transform
 from .feedforward import Activation, FeedForward
 from .names import explain_unknown_names
 from .neighbours import build_neighbours
@@ -53,8 +54,41 @@ class EncoderLayer(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
         self.dropout = dropout
 
-    def forward(self, x: Tensor, mask: Tensor | None, projection: Projection | None) -> Tensor:
-        """x (B, N, M), finite at padded positions too; mask (B, N) or None."""
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        projection: Projection | None,
+        *,
+        need_weights: Literal[False] = False,
+    ) -> Tensor: ...
+
+    @overload
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        projection: Projection | None,
+        *,
+        need_weights: Literal[True],
+    ) -> tuple[Tensor, Tensor]: ...
+
+    def forward(
+        self,
+        x: Tensor,
+        mask: Tensor | None,
+        projection: Projection | None,
+        *,
+        need_weights: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """x (B, N, M), finite at padded positions too; mask (B, N) or None.
+
+        `need_weights` returns the attention weights (B, H, N, R) too, and computes the output from
+        them.
+        """
+        if need_weights:
+            return self._forward_with_weights(x, mask, projection)
         return in_sample_groups(
             lambda some: self._forward(x[some], None if mask is None else mask[some], projection),
             x,
@@ -67,16 +101,28 @@ class EncoderLayer(nn.Module):
         )
 
         def rest(samples: slice, rows: Tensor, source_rows: Tensor) -> Tensor:
-            attended = self.attention.attend(source_rows, memory.samples(samples))
-            rows = rows + dropout(attended, self.dropout, self.training)
-            if self.norm == "pre":
-                fed = self.feed_forward(self.feed_forward_norm(rows))
-                return rows + dropout(fed, self.dropout, self.training)
-            rows = self.attention_norm(rows)
-            fed = self.feed_forward(rows)
-            return self.feed_forward_norm(rows + dropout(fed, self.dropout, self.training))
+            return self._rest(rows, self.attention.attend(source_rows, memory.samples(samples)))
 
         return in_row_blocks(rest, x, source, width=self.attention.width)
+
+    def _forward_with_weights(
+        self, x: Tensor, mask: Tensor | None, projection: Projection | None
+    ) -> tuple[Tensor, Tensor]:
+        memory, source = self.attention.summarise_itself(
+            self.attention_input(x), mask=mask, projection=projection, fold=False
+        )
+        attended, weights = self.attention.attend_with_weights(source, memory, mask=mask)
+        return self._rest(x, attended), weights
+
+    def _rest(self, rows: Tensor, attended: Tensor) -> Tensor:
+        """Everything after the attention, which treats each row on its own."""
+        rows = rows + dropout(attended, self.dropout, self.training)
+        if self.norm == "pre":
+            fed = self.feed_forward(self.feed_forward_norm(rows))
+            return rows + dropout(fed, self.dropout, self.training)
+        rows = self.attention_norm(rows)
+        fed = self.feed_forward(rows)
+        return self.feed_forward_norm(rows + dropout(fed, self.dropout, self.training))
 
     def attention_input(self, x: Tensor) -> Tensor:
         """What the attention of this layer looks at."""
@@ -115,6 +161,7 @@ class LinformerEncoder(nn.Module):
         activation_dropout: on the hidden layer of the feed-forward part.
         gradient_checkpointing: in training keep only the input of each layer and compute the rest
             again in the backward pass: less memory, about a third more time. May be set later.
+            Transforms of torch.func do not support it; inside them everything is kept.
 
     mask (B, N) is True at real positions. What stands elsewhere never reaches an output or a
     gradient, and rows of the output there are zero.
@@ -220,19 +267,19 @@ class LinformerEncoder(nn.Module):
     ) -> EncoderTrace:
         """As forward, keeping every layer's input and its attention weights (B, H, N, R).
 
-        `attentions=False` leaves the weights out, which cost as much as they are large.
+        The output is computed from the weights that are returned, so they have a gradient
+        (`retain_grad`); it equals that of forward to rounding. `attentions=False` leaves the
+        weights out, which cost as much as they are large.
         """
         x = self._enter(x, mask)
         hidden_states, weights = [], []
         for layer in self.layers:
-            assert isinstance(layer, EncoderLayer)
             hidden_states.append(x)
             if attentions:
-                source = layer.attention_input(x)
-                weights.append(
-                    layer.attention.weights(source, mask=mask, projection=self.projection)
-                )
-            x = self._through(layer, x, mask)
+                x, seen = self._through(layer, x, mask, need_weights=True)
+                weights.append(seen)
+            else:
+                x = self._through(layer, x, mask)
         output = self._leave(x, mask)
         return EncoderTrace(output, (*hidden_states, output), tuple(weights))
 
@@ -253,10 +300,10 @@ class LinformerEncoder(nn.Module):
             neighbours=0 if self.neighbours is None else self.neighbours.weight.shape[1],
         )
 
-    def _through(self, layer: nn.Module, x: Tensor, mask: Tensor | None) -> Tensor:
-        if self.gradient_checkpointing and self.training:
-            return checkpoint(layer, x, mask, self.projection, use_reentrant=False)
-        return layer(x, mask, self.projection)
+    def _through(self, layer: nn.Module, x: Tensor, mask: Tensor | None, **options: Any) -> Any:
+        if self.gradient_checkpointing and self.training and not under_transform():
+            return checkpoint(layer, x, mask, self.projection, use_reentrant=False, **options)
+        return layer(x, mask, self.projection, **options)
 
     def _enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Check the input, add positions, take out what stands in the padding, add neighbours."""

@@ -2,7 +2,8 @@
 
 On a CPU it runs in row blocks. The hidden layer is the widest tensor of a Transformer: in inference
 one buffer holds it, a block at a time; in training one autograd function does forward and backward
-and keeps one copy of it (before the activation) where the plain form keeps two or three.
+and keeps one copy of it (before the activation) where the plain form keeps two or three. Where
+`use_cpu_fast_path` says no, the plain form runs.
 
 Legend: R rows (batch and length folded), M model size, F hidden size.
 """
@@ -14,12 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from . import checks
 from .blocks import linear_into, rows_in_block
-from .dropout import drop_, dropout, keep_mask
-from .heads import is_plain, reset_linear
+from .dropout import drop_, dropout, keep_mask, keep_scale
+from .fastpath import needs_plain_backward, plain_gradients, use_cpu_fast_path
+from .heads import reset_linear
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +53,8 @@ class FeedForward(nn.Module):
     """(B, N, dim) -> (B, N, dim), each row on its own.
 
     The blocked forms read the weights of `w_1` and `w_2`, so they are used while those are plain
-    linear layers. A gradient of a gradient needs the plain form: `blocked = False`.
-    `dropout` is applied to the activated hidden layer. With swiglu W_1 has 2 * ff_dim rows.
+    linear layers. `dropout` is applied to the activated hidden layer. With swiglu W_1 has
+    2 * ff_dim rows.
     """
 
     def __init__(
@@ -71,7 +72,6 @@ class FeedForward(nn.Module):
         checks.probability("activation_dropout", dropout)
         self.activation: Activation = activation
         self.dropout = dropout
-        self.blocked = True
         self.w_1 = nn.Linear(dim, ff_dim * (2 if activation == "swiglu" else 1), bias=bias)
         self.w_2 = nn.Linear(ff_dim, dim, bias=bias)
         self.reset_parameters()
@@ -81,21 +81,21 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         drop = self.dropout if self.training else 0.0
-        if self._in_blocks(x) and not torch.is_grad_enabled() and not drop:
+        if not use_cpu_fast_path(x, self.w_1, self.w_2):
+            hidden = ACTIVATIONS[self.activation](self.w_1(x))
+            return self.w_2(dropout(hidden, drop, training=self.training))
+        if not torch.is_grad_enabled() and not drop:
             return self._inferred(x)
-        if self._in_blocks(x):
-            y, _, _ = _BlockedFeedForward.apply(
-                x.reshape(-1, x.shape[-1]),
-                self.w_1.weight,
-                self.w_1.bias,
-                self.w_2.weight,
-                self.w_2.bias,
-                self.activation,
-                drop,
-            )
-            return y.view(x.shape)
-        hidden = ACTIVATIONS[self.activation](self.w_1(x))
-        return self.w_2(dropout(hidden, drop, training=self.training))
+        y, _, _ = _BlockedFeedForward.apply(
+            x.reshape(-1, x.shape[-1]),
+            self.w_1.weight,
+            self.w_1.bias,
+            self.w_2.weight,
+            self.w_2.bias,
+            self.activation,
+            drop,
+        )
+        return y.view(x.shape)
 
     def _inferred(self, x: Tensor) -> Tensor:
         rows = x.reshape(-1, x.shape[-1])  # (R, M)
@@ -109,19 +109,6 @@ class FeedForward(nn.Module):
             active = IN_PLACE_ACTIVATIONS[self.activation](hidden)
             linear_into(active, self.w_2.weight, self.w_2.bias, out=y[block])
         return y.view(x.shape)
-
-    def _in_blocks(self, x: Tensor) -> bool:
-        """Whether the blocked forms apply: on a CPU, with weights of one type."""
-        return (
-            self.blocked
-            and not torch.compiler.is_compiling()
-            and is_plain(self.w_1)
-            and is_plain(self.w_2)
-            and x.shape[0] > 0
-            and x.device.type == "cpu"
-            and not torch.is_autocast_enabled("cpu")
-            and x.dtype == self.w_1.weight.dtype
-        )
 
 
 class _BlockedFeedForward(torch.autograd.Function):
@@ -154,19 +141,28 @@ class _BlockedFeedForward(torch.autograd.Function):
     def setup_context(
         ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
     ) -> None:
-        x, w_1, _b_1, w_2, _b_2, ctx.activation, ctx.drop = inputs
+        *tensors, ctx.activation, ctx.drop = inputs
         _, hidden, keep = output
         ctx.mark_non_differentiable(hidden, keep)
-        ctx.save_for_backward(x, w_1, w_2, hidden, keep)
+        ctx.save_for_backward(*tensors, hidden, keep)
         ctx.set_materialize_grads(False)  # or `hidden` and `keep` would get zeros for theirs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_y = grads[0]
         if grad_y is None:
             return (None,) * 7
-        x, w_1, w_2, hidden, keep = ctx.saved_tensors
+        *inputs, hidden, keep = ctx.saved_tensors
+        if needs_plain_backward(grad_y):
+            return plain_gradients(
+                lambda *tensors: _plain(
+                    *tensors, activation=ctx.activation, keep=keep, drop=ctx.drop
+                ),
+                tuple(inputs),
+                grad_y,
+                ctx.needs_input_grad,
+            )
+        x, w_1, _, w_2, _ = inputs
         need_x, need_w_1, need_b_1, need_w_2, need_b_2 = ctx.needs_input_grad[:5]
         grad_x = torch.empty_like(x) if need_x else None
         grad_w_1 = torch.zeros_like(w_1) if need_w_1 else None
@@ -193,6 +189,24 @@ class _BlockedFeedForward(torch.autograd.Function):
                 torch.mm(grad_raw, w_1, out=grad_x[block])
         grad_b_2 = grad_y.sum(0) if need_b_2 else None
         return grad_x, grad_w_1, grad_b_1, grad_w_2, grad_b_2, None, None
+
+
+def _plain(
+    x: Tensor,
+    w_1: Tensor,
+    b_1: Tensor | None,
+    w_2: Tensor,
+    b_2: Tensor | None,
+    *,
+    activation: Activation,
+    keep: Tensor,
+    drop: float,
+) -> Tensor:
+    """The same by ordinary operations, with the dropout mask that was drawn."""
+    active = ACTIVATIONS[activation](F.linear(x, w_1, b_1))
+    if drop:
+        active = active * keep * keep_scale(drop)
+    return F.linear(active, w_2, b_2)
 
 
 def _blocks(rows: int, width: int, times: int = 1) -> list[slice]:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
 from .cost import CausalShape
 from .dropout import drop_rows
+from .fastpath import is_plain as is_plain  # models/loss.py imports it from here
 from .rotary import check_rotary, rotate
+from .sdpa import sdpa
 
 
 class HeadOptions(TypedDict):
@@ -26,20 +27,6 @@ class HeadOptions(TypedDict):
     bias: bool
     out_bias: bool
     dropout: float
-
-
-def is_plain(linear: nn.Module) -> bool:
-    """Whether a linear layer is nothing but its weight and bias: no adapter, no hook."""
-    hooked = (
-        linear._forward_hooks
-        or linear._forward_pre_hooks
-        or linear._backward_hooks
-        or linear._backward_pre_hooks
-        or "forward" in linear.__dict__
-    )
-    return (
-        type(linear) is nn.Linear and not hooked and type(linear.weight) in (Tensor, nn.Parameter)
-    )
 
 
 def check_heads(
@@ -159,11 +146,5 @@ def attend(
     once, which keeps the expectation and the kernel.
     """
     value = drop_rows(value, drop, training=True)
-    return F.scaled_dot_product_attention(
-        query.transpose(1, 2),
-        key.transpose(1, 2),
-        value.transpose(1, 2),
-        attn_mask=mask,
-        is_causal=causal,
-        enable_gqa=query.shape[2] != key.shape[2],
-    ).transpose(1, 2)
+    query, key, value = (rows.transpose(1, 2) for rows in (query, key, value))
+    return sdpa(query, key, value, mask=mask, causal=causal).transpose(1, 2)

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from .weights import for_each_head
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -98,7 +100,7 @@ def _fits(rows: Tensor, batch: int) -> bool:
 
 def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: int) -> FoldedMemory:
     """Multiply W_q into the keys and W_o into the values."""
-    key, value = for_all_heads(memory.key, num_heads), for_all_heads(memory.value, num_heads)
+    key, value = for_each_head(memory.key, num_heads), for_each_head(memory.value, num_heads)
     key = key * key.shape[-1] ** -0.5
     w_q = q_proj.weight.unflatten(0, (num_heads, -1))  # (H, D, M)
     w_o = out_proj.weight.t().unflatten(0, (num_heads, -1))  # (H, D, M)
@@ -116,11 +118,6 @@ def fold(memory: Memory, q_proj: nn.Linear, out_proj: nn.Linear, *, num_heads: i
         hidden = hidden.masked_fill(~rows, torch.finfo(score.dtype).min / 2)[:, None]
         offset = hidden if offset is None else offset + hidden
     return FoldedMemory(score, offset, output)
-
-
-def for_all_heads(x: Tensor, num_heads: int) -> Tensor:
-    """(B, G or H, R, D) -> (B, H, R, D)"""
-    return x if x.shape[1] == num_heads else x.repeat_interleave(num_heads // x.shape[1], dim=1)
 
 
 def each_head(rows: Tensor, weight: Tensor) -> Tensor:

@@ -30,6 +30,23 @@ class Packing(NamedTuple):
         y = y.masked_fill(behind[..., None], 0.0)
         return y.gather(1, self.order.argsort(dim=1)[..., None].expand_as(y))
 
+    def unpack_weights(self, weights: Tensor, *, columns: bool = False) -> Tensor:
+        """Attention weights (B, H, N, L) of packed tokens, at the places of the tokens.
+
+        `columns` says that the L keys are tokens too. Zeros stay where the padding was.
+        """
+        for axis in (2, 3) if columns else (2,):
+            rows = weights.movedim(axis, 1)  # (B, N, ...)
+            weights = self.unpack(rows.flatten(2)).reshape(rows.shape).movedim(1, axis)
+        return weights
+
+    def pack_weights(self, weights: Tensor, *, columns: bool = False) -> Tensor:
+        """The inverse of `unpack_weights`; zeros behind the tokens."""
+        for axis in (2, 3) if columns else (2,):
+            rows = weights.movedim(axis, 1)
+            weights = self.pack(rows.flatten(2)).reshape(rows.shape).movedim(1, axis)
+        return weights
+
 
 def packing_of(mask: Tensor) -> Packing:
     """For a mask (B, N), True = a real token."""

@@ -40,7 +40,7 @@ from .shortening import (
     WindowShortening,
     at_least_float32,
     batched_product,
-    scale_of_what_is_left,
+    visible_scale,
 )
 
 ProjectionKind = Literal["linear", "conv", "mean", "max", "fixed", "dynamic", "full"]
@@ -134,6 +134,10 @@ class LinearProjection(_MatrixProjection):
     By the same rule an input that lacks positions (shorter than max_length, or padded) has its
     rows scaled by |E[j]| / |E[j, present]| (`keep_scale`): without it, at an eighth of max_length
     the scores would be sqrt(8) times too small and the softmax nearly flat.
+
+    The scale is at most `shortening.MAX_SCALE` = 10**4.5. It is reached where the positions that
+    are present have almost no weight in row j, |E[j, present]| < 10**-4.5 |E[j]|; if they have none
+    at all, row j of the result is zero. A row of E that is all zeros is not scaled.
     """
 
     def __init__(
@@ -287,7 +291,7 @@ def _scale(weight: Tensor, length: int, mask: Tensor | None) -> Tensor:
     squares = at_least_float32(weight).square()
     present = _first_columns(squares, length)
     left = present.sum(-1) if mask is None else mask.to(present.dtype) @ present.T
-    return scale_of_what_is_left(squares.sum(-1), left).to(weight.dtype)
+    return visible_scale(squares.sum(-1), left).to(weight.dtype)
 
 
 def _resized(rows: Tensor, length: int) -> Tensor:

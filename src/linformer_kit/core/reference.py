@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from .shortening import MAX_SCALE
+
 # (head, inputs, rows, positions) -> R shortened rows. `inputs` are the S rows of X the keys were
 # made from, `rows` what is to be shortened, `positions` the indices that are not padding.
 Shorten = Callable[[int, Tensor, Tensor, list[int]], list[Tensor]]
@@ -42,7 +44,8 @@ def shorten_by_matrix(matrix: Tensor, *, keep_scale: bool = True) -> Shorten:
     """`linear` and `fixed`: row j is sum_i E[j, i] x_i, with E (heads, R, max_length).
 
     Where positions are missing (padding, or an input shorter than max_length), what is left of
-    row j is scaled by |E[j]| / |E[j, present]|, which keeps the variance of the sum.
+    row j is scaled by |E[j]| / |E[j, present]|, which keeps the variance of the sum; by MAX_SCALE
+    where that is larger, and not at all where E[j] is zero.
     """
 
     def shorten(head: int, inputs: Tensor, rows: Tensor, positions: list[int]) -> list[Tensor]:
@@ -53,11 +56,20 @@ def shorten_by_matrix(matrix: Tensor, *, keep_scale: bool = True) -> Shorten:
             for i in positions:
                 total = total + weight[j, i] * rows[i]
             if keep_scale and positions:
-                total = total * (weight[j].norm() / weight[j, positions].norm())
+                total = total * _visible_scale(weight[j], positions)
             shortened.append(total)
         return shortened
 
     return shorten
+
+
+def _visible_scale(row: Tensor, positions: list[int]) -> Tensor | float:
+    """|row| / |row at positions|, at most MAX_SCALE; 1 for a row of zeros."""
+    if not row.any():
+        return 1.0
+    if row[positions].norm() * MAX_SCALE < row.norm():
+        return MAX_SCALE
+    return row.norm() / row[positions].norm()
 
 
 def _windows(length: int, width: int, positions: list[int]) -> list[list[int]]:
@@ -82,7 +94,7 @@ def shorten_by_filter(taps: Tensor, *, keep_scale: bool = True) -> Shorten:
             for i in window:
                 total = total + filter_[i % width] * rows[i]
             if keep_scale:
-                total = total * (filter_.norm() / filter_[[i % width for i in window]].norm())
+                total = total * _visible_scale(filter_, [i % width for i in window])
             shortened.append(total)
         return shortened
 

@@ -16,7 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .blocks import is_wrapped
+from .fastpath import needs_plain_backward
+
+_MIN_SHARE = 1e-9  # of the square of a row's norm
+MAX_SCALE = _MIN_SHARE**-0.5  # 31,623: a float16, and above the square root of any max_length
 
 
 class Shortening:
@@ -30,9 +33,10 @@ class Shortening:
         raise NotImplementedError
 
     def inputs_beside(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x and `inputs(x)`. Whoever goes on with x has its gradient to give away, to be added to.
+        """x and `inputs(x)`. Backward accumulates into the gradient of the returned x in place.
 
-        So x must be used once, by something that makes a new tensor of its gradient.
+        So that x must have exactly one consumer, whose backward makes a new tensor of its gradient.
+        Only where `use_cpu_fast_path` says yes.
         """
         return x, self.inputs(x)
 
@@ -67,7 +71,7 @@ class MatrixShortening(Shortening):
         return self._scaled(batched_product(self.matrix, x))
 
     def inputs_beside(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        if self.matrix.dim() == 3 or self.matrix.dtype != x.dtype or is_wrapped(self.matrix):
+        if self.matrix.dim() == 3 or self.matrix.dtype != x.dtype:
             return super().inputs_beside(x)
         x, rows, self.sums = _Beside.apply(x, self.matrix)
         return x, self._scaled(rows)
@@ -134,7 +138,7 @@ class WindowShortening(Shortening):
             count = present.sum(-1, keepdim=True).clamp_min(1.0)
             scale = (self.width / count).expand(-1, -1, flat.shape[0])  # (1 or B, R, P*T)
         else:
-            scale = scale_of_what_is_left(squares.sum(-1), present @ squares.T)
+            scale = visible_scale(squares.sum(-1), present @ squares.T)
         scale = scale.to(flat.dtype)
         return scale.unflatten(-1, self.taps.shape[:2]).permute(0, 2, 3, 1)
 
@@ -210,7 +214,7 @@ class _Beside(torch.autograd.Function):
         grad_x, grad_rows, grad_sums = grads
         if grad_rows is None:
             return grad_x, None if grad_sums is None else grad_sums[:, None].expand_as(matrix)
-        if torch.is_grad_enabled():  # a gradient of the gradient is wanted
+        if needs_plain_backward(grad_rows):
             more = batched_product(matrix.T, grad_rows)
             grad_x = more if grad_x is None else grad_x + more
             grad_matrix = (grad_rows @ x.mT).sum(0)
@@ -239,14 +243,16 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def scale_of_what_is_left(whole: Tensor, left: Tensor) -> Tensor:
-    """|row| / |what is left of it|, of their squares: what keeps the variance of a sum.
+def visible_scale(whole: Tensor, visible: Tensor) -> Tensor:
+    """min(|row| / |visible part of the row|, MAX_SCALE), from the squares of the two norms.
 
-    A row with nothing left is zero whatever its scale; the floor keeps its gradient finite, and
-    every scale within what float16 can hold.
+    It keeps the variance of a sum that lacks positions. The bound matters where the visible part
+    has almost no weight: there the row is MAX_SCALE times its visible part, so a visible part of
+    exactly zero gives zero, and the gradient is finite. A row of zeros has the scale 1.
     """
-    floor = whole * 1e-9 + torch.finfo(whole.dtype).tiny
-    return (whole / torch.maximum(left, floor)).sqrt()
+    floor = whole * _MIN_SHARE + torch.finfo(whole.dtype).tiny
+    ratio = whole / torch.maximum(visible, floor)
+    return ratio.masked_fill(whole == 0, 1.0).sqrt()
 
 
 def _in_windows(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
