@@ -76,21 +76,17 @@ class Corpus:
         limits = files.Limits(document_mb=self.data.max_document_mb)
         if tell is not None:
             limits.tell = tell
-        source = self._source(part)
-        if source is None:
-            return
-        cut = part == "train" or getattr(self.data, part) is None
-        for record in self._read(source, limits):
-            if not cut or self._part_of(record) == part:
-                yield record
+        if part == "train" or self._share(part) > 0:
+            yield from (record for assigned, record in self._assigned(limits) if assigned == part)
+        elif (source := getattr(self.data, part)) is not None:
+            yield from self._read(source, limits)
 
     def tally(self) -> dict[Part, int]:
         """How many records of `data.train` that are not empty go to each part."""
         counts: dict[Part, int] = dict.fromkeys(PARTS, 0)
-        for record in self._read(self.data.train, files.Limits(self.data.max_document_mb)):
+        for part, record in self._assigned(files.Limits(self.data.max_document_mb)):
             texts = [record[name] for name in ("text", "source", "target") if name in record]
-            if all(text.strip() for text in texts):
-                counts[self._part_of(record)] += 1
+            counts[part] += all(text.strip() for text in texts)
         return counts
 
     def _source(self, part: Part) -> Source | None:
@@ -106,19 +102,26 @@ class Corpus:
             return 0.0
         return float(getattr(self.data, f"{part}_share"))
 
-    def _part_of(self, record: Record) -> Part:
+    def _assigned(self, limits: Limits) -> Iterator[tuple[Part, Record]]:
+        """The records of `data.train`, each with the part that it goes to."""
         validation, test = self._share("validation"), self._share("test")
-        if validation + test == 0.0:
-            return "train"
+        for record in self._read(self.data.train, limits):
+            point = self._point(record) if validation + test else 1.0
+            if point < validation:
+                yield "validation", record
+            else:
+                yield "test" if point < validation + test else "train", record
+
+    def _point(self, record: Record) -> float:
+        """A number from 0 to 1 that follows from the seed and the content."""
         # Without the label or the translation: what the model is shown must not be in two parts.
         content = next(record[name] for name in ("text", "source", "features") if name in record)
-        with user_input(f"cannot read {record['place']}"):
+        try:
             hashed = f"{self.seed}\0{content}".encode()
-        digest = hashlib.blake2b(hashed, digest_size=8).digest()
-        point = int.from_bytes(digest, "big") / 2**64
-        if point < validation:
-            return "validation"
-        return "test" if point < validation + test else "train"
+        except Exception:  # features may hold anything until they become numbers
+            with user_input(f"cannot read {record['place']}"):
+                raise
+        return int.from_bytes(hashlib.blake2b(hashed, digest_size=8).digest(), "big") / 2**64
 
     def _files(self, source: Source | None) -> list[Path]:
         if source is None or builtin.find(source) is not None:
