@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 from linformer_kit.analysis.encoders import load_encoder
 from linformer_kit.analysis.heads import HeadsOptions, look_at_heads
 from linformer_kit.analysis.heads_view import figures, sheet
+from linformer_kit.config.schema import TokenizerSection
+from linformer_kit.data import tokenizer as tokenizers
 from linformer_kit.models import LinformerConfig, LinformerModel
 
 from .test_spectrum import MACHINE, save_bert, save_tokenizer, text
@@ -83,3 +86,29 @@ def test_a_model_without_e_is_refused(tmp_path, text):
     bert = load_encoder(str(save_bert(tmp_path / "bert")))
     with pytest.raises(ValueError, match=r"is no Linformer, and has no E to look at.*'bert'"):
         look_at_heads(bert, [str(text)], options, machine=MACHINE)
+
+
+def test_a_text_of_bytes_is_shown_in_the_table(tmp_path):
+    text = "“café”\n" * 40
+    tokenizer = tokenizers.make(
+        TokenizerSection(kind="bpe", vocab_size=270), "mlm", [{"text": text}]
+    )
+    options = {"vocab_size": len(tokenizer), "hidden_size": 16, "num_hidden_layers": 1}
+    sizes = {"num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 32}
+    LinformerModel(LinformerConfig(**options, **sizes, k=8)).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    (tmp_path / "text.txt").write_text(text)
+    record = look_at_heads(
+        load_encoder(str(tmp_path)), [str(tmp_path / "text.txt")], HeadsOptions(), machine=MACHINE
+    )
+    shown = " ".join(row[-1].text for row in sheet(record).rows)
+    assert "↵@" in shown
+    assert not any(sign in shown for sign in "ĠĊâĢĿ")
+    json.dumps(record, allow_nan=False)
+
+
+def test_records_of_older_versions_are_shown():
+    old = {"token": "Ġthe", "position": 3, "share": 0.5, "sign": -1}
+    row = {"used": 1.0, "middle": 1.0, "width": 1.0, "positions_in_use": 1.0, "tokens": [old]}
+    record = {"rows": [row], "length": 8, "layer": 1, "head": 1, "model": "a", "machine": MACHINE}
+    assert sheet(record).rows[0][-1].text == "-the@3"

@@ -135,11 +135,12 @@ def test_an_encoder_with_a_decoder_is_refused(tmp_path):
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"holds no model: neither config\.json nor best"):
+    with pytest.raises(ValueError, match=r"holds no model: neither config\.json nor a run's"):
         load_encoder(str(tmp_path))
 
 
 def test_a_run_is_looked_into_at_its_best_model(tmp_path):
+    (tmp_path / "config.yaml").write_text("task: mlm\n")
     save_bert(tmp_path / "last")
     save_bert(tmp_path / "best")
     assert load_encoder(str(tmp_path)).longest == 64

@@ -17,6 +17,7 @@ from torch import Tensor
 from ..core import checks
 from ..core.encoder import EncoderLayer, LinformerEncoder
 from .encoders import pieces
+from .tokens import token_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +56,7 @@ def look_at_heads(
     _within("head", options.head, heads)
     length = options.length or min(512, encoder.longest or 512)
     piece = next(pieces(encoder, texts, length))
-    tokens = encoder.tokenizer.convert_ids_to_tokens(piece)
+    tokens = token_texts(encoder.tokenizer, piece)
     layer = layers[options.layer - 1]
     with torch.inference_mode():
         weights = list(encoder.attentions(piece))[options.layer - 1]  # (H, n, k)
@@ -166,7 +167,7 @@ def _row(row: Tensor, tokens: list[str], used: float) -> Record:
         "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 for one, n for all alike
         "tokens": [
             {
-                "token": tokens[int(i)],
+                "text": tokens[int(i)],
                 "position": int(i),
                 "share": round(float(s), 4),
                 "sign": 1 if float(row[int(i)]) >= 0 else -1,

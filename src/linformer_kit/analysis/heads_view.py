@@ -9,6 +9,7 @@ from ..figures.figure import Axis, HeatMap
 from ..figures.sheet import Entry, Sheet, entries
 from .heads import KIND
 from .spectrum_view import short_name
+from .tokens import visible
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,7 +119,9 @@ def _places(count: int, shown: int) -> list[str]:
 
 def _token(token: Record) -> str:
     sign = "+" if token["sign"] > 0 else "-"
-    return f"{sign}{token['token'].replace('Ġ', ' ').strip() or '·'}@{token['position']}"
+    # Older records have the tokenizer's own spelling.
+    text = token["text"] if "text" in token else token["token"].replace("Ġ", " ")
+    return f"{sign}{visible(text)}@{token['position']}"
 
 
 def _where(record: Record) -> str:
