@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from linformer_kit.cli import app as app_module
-from linformer_kit.cli import border, main, toolkit
+from linformer_kit.cli import border, main
 from linformer_kit.cli.border import ending_of, one_line
 from linformer_kit.errors import UserError
 
@@ -135,12 +134,11 @@ def test_a_full_disk_behind_the_output_is_one_line(tmp_path):
 
 @pytest.mark.parametrize("times", [1, 2])
 def test_ctrl_c_is_a_line_and_exit_code_130(tmp_path, times):
-    os.mkfifo(tmp_path / "in.txt")
     code = (
         "import sys, time\nfrom linformer_kit.cli import main\n"
         "import linformer_kit.evaluate.show as show\n"
         "def wait(folder):\n    print('waiting', flush=True)\n    time.sleep(60)\n"
-        f"show.summaries = wait\nmain(['runs', {str(tmp_path)!r}])"
+        f"show.summaries = wait\nsys.argv[1:] = ['runs', {str(tmp_path)!r}]\nmain()"
     )
     program = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -155,6 +153,15 @@ def test_ctrl_c_is_a_line_and_exit_code_130(tmp_path, times):
     assert program.returncode in ((130,) if times == 1 else (130, -signal.SIGINT))
 
 
+def test_a_name_that_is_no_text_is_printed_with_escapes(tmp_path):
+    folder = os.fsencode(tmp_path) + b"/\xff\xfe"
+    Path(os.fsdecode(folder)).mkdir()
+    for arguments in ([b"runs", folder], [b"runs", folder + b"/none"]):
+        answer = subprocess.run([LINFORMER, *arguments], capture_output=True)
+        assert b"Traceback" not in answer.stderr
+        assert answer.returncode in (0, 2)
+
+
 def test_one_line_holds_no_line_break():
     assert len(one_line("x" * 100_000)) < 1300
     assert one_line("a\nb\r\n\x1b[31mc\u2028d\x85e") == "a b [31mc d e"
@@ -162,5 +169,3 @@ def test_one_line_holds_no_line_break():
 
 def test_there_is_one_exit_code_for_each_ending():
     assert (border.MISTAKE, border.STOPPED, border.PIPE_CLOSED) == (2, 130, 141)
-    assert toolkit.STOPPED == border.STOPPED
-    assert app_module.MISTAKE == border.MISTAKE

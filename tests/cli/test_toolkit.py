@@ -6,7 +6,9 @@ import json
 
 import pytest
 
+from linformer_kit.cli.toolkit import TASKS, _effective
 from linformer_kit.config.load import load
+from linformer_kit.errors import UserError
 from linformer_kit.train.run import train
 
 from ..train import tiny
@@ -41,7 +43,7 @@ def test_scores_that_cannot_be_kept_are_told_all_the_same(capsys, trained):
     blocker.rmdir()
     assert code == 2
     assert json.loads(out)["metrics"]["perplexity"] > 1
-    assert "evaluation.json: Is a directory. What stood there is intact" in err
+    assert "evaluation.json: Is a directory. What was there is intact" in err
 
 
 def test_predict_reads_a_file(capsys, trained, tmp_path):
@@ -117,3 +119,45 @@ def test_predict_without_a_mask_is_told(capsys, trained):
     code, _, err = run(capsys, "predict", str(trained.parent / "run"), "no mask here")
     assert code == 2
     assert "the text must hold <mask>" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--temperature", "0.5"], "--temperature has no effect in a run of the task 'mlm'"),
+        (["--temperature", "0"], "only in 'clm'"),
+        (["--seed", "3"], "--seed has no effect in a run of the task 'mlm', only in 'clm'"),
+        (["--max-new-tokens", "3"], "only in 'clm' and 'translate'. Leave it out."),
+        (["--temperature", "nan"], "--temperature"),
+        (["--top", "0"], "--top"),
+    ],
+)
+def test_an_option_of_predict_without_effect_is_refused(capsys, trained, options, message):
+    folder = str(trained.parent / "run")
+    code, out, err = run(capsys, "predict", folder, "The <mask>", *options)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+WITH_EFFECT = {
+    "mlm": {"top": 3},
+    "classify": {"top": 3},
+    "clm": {"max_new_tokens": 4, "temperature": 0.8, "seed": 1},
+    "translate": {"max_new_tokens": 4},
+}
+
+
+@pytest.mark.parametrize("task", WITH_EFFECT)
+def test_each_task_takes_the_options_that_have_an_effect(task):
+    given = dict.fromkeys(TASKS) | WITH_EFFECT[task]
+    assert _effective(task, **given) == WITH_EFFECT[task]
+    for name in TASKS.keys() - WITH_EFFECT[task].keys():
+        with pytest.raises(UserError, match=f"--{name.replace('_', '-')} has no effect"):
+            _effective(task, **dict.fromkeys(TASKS) | {name: 1})
+
+
+@pytest.mark.parametrize("temperature", [None, 0.0])
+def test_a_seed_without_a_temperature_is_refused(temperature):
+    with pytest.raises(UserError, match="--seed has no effect at temperature 0"):
+        _effective("clm", seed=3, temperature=temperature)

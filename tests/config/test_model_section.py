@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import types
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
@@ -25,6 +26,7 @@ from linformer_kit.core import attention, cost, decoder, encoder, feedforward, p
 from linformer_kit.errors import UserError
 from linformer_kit.models import LinformerConfig
 from linformer_kit.models.config import POOLINGS
+from linformer_kit.train.build import model_config
 
 FIELDS = {field.name: field for field in dataclasses.fields(LinformerConfig)}
 TYPES = {
@@ -177,3 +179,35 @@ def test_the_default_k_is_held_to_max_length_too():
 @pytest.mark.parametrize("projection", ["full", "dynamic"])
 def test_a_projection_without_a_longest_input_takes_any_k(projection):
     assert check(values(k=64, projection=projection), where="x").model.options["k"] == 64
+
+
+class Tokenizer:
+    """What `model_config` asks of a tokenizer."""
+
+    pad_token_id, bos_token_id, eos_token_id = 0, 1, 2
+
+    def __len__(self) -> int:
+        return 10
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        {"context_projection": "linear", "num_slots": 64},
+        {"hidden_size": 10, "num_attention_heads": 3},
+        {"k": [8, 8, 8], "num_hidden_layers": 2},
+        {"num_attention_heads": 4, "num_key_value_heads": 3},
+        {"neighbours": 4},
+        {"k": None},
+        {"projection": "max", "plan": {"shorten": "keys", "attend": "fused"}},
+    ],
+    ids=str,
+)
+def test_values_that_do_not_fit_each_other_are_told_when_the_model_is_built(model):
+    config = check(values("translate", **model), where="x")
+    with pytest.raises(UserError) as caught:
+        model_config(config, SimpleNamespace(meta={}), Tokenizer())
+    message = str(caught.value)
+    assert message.startswith("model: ")
+    assert "max_position_embeddings" not in message
+    assert "\n" not in message

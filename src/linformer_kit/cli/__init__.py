@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import atexit
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+STOPPED = 130  # 128 + SIGINT, the exit code of a program ended by Ctrl-C
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. A user's mistake is one line on stderr and exit code 2."""
+    _escape_what_cannot_be_printed()
     try:
         from .app import run
+
+        code = run(arguments)
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package not in ("typer", "rich"):
             raise
         sys.exit(f"linformer: the command line needs {package}: pip install 'linformer-kit[cli]'")
-    _leave(run(arguments))
+    except KeyboardInterrupt:  # before the commands were there
+        sys.stderr.write("linformer: interrupted.\n")
+        code = STOPPED
+    if code == STOPPED and arguments is None:  # this process runs nothing else
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # a second Ctrl-C ends it without a traceback
+    _leave(code)
+
+
+def _escape_what_cannot_be_printed() -> None:
+    """A name of a file may hold bytes that are no text: print them as escapes."""
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) == "strict":
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
 
 
 def _leave(code: int) -> NoReturn:

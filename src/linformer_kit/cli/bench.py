@@ -15,7 +15,7 @@ from ..bench.names import CONTESTANTS, GEMM_SIZE, LayerKind, Mode
 from ..bench.records import Record, RecordFile, check_appendable, read_records
 from ..config import limits
 from ..errors import user_input
-from .border import STOPPED
+from . import STOPPED
 from .options import (
     ROUNDS,
     Again,

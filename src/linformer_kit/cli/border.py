@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ..errors import UserError, reason_of
 from ..machine_memory import ran_out_of_memory
+from . import STOPPED
 
 MISTAKE = 2
-STOPPED = 130  # 128 + SIGINT, the exit code of a program ended by Ctrl-C
 PIPE_CLOSED = 141  # 128 + SIGPIPE
 LONGEST = 1200  # characters of a line: an argument may have a hundred thousand
 

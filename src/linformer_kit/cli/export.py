@@ -8,9 +8,6 @@ import typer
 
 from ..bench import quantities
 from ..errors import user_input
-from ..outputs import check_replaceable
-
-MARKER = "linformer_kit"  # the name of the metadata in every file that was exported here
 
 
 def export(
@@ -29,7 +26,6 @@ def export(
     ] = False,
 ) -> None:
     """Write a model as ONNX and compare it with onnxruntime, at several lengths, with padding."""
-    check_replaceable(to, MARKER, option="--to")
     from ..export import NEEDED, require
 
     require(*NEEDED)

@@ -55,7 +55,6 @@ def keras_time(
     """Time the prediction of Keras' attention layer, linear and stock, in turn."""
     lengths = whole_numbers("sequence-length", sequence_length)
     check_out(out)
-    experiment = _experiment(backend.value)
     with user_input("keras-time"):
         require_memory(
             f"sequence_length={max(lengths)}, batch_size={batch_size}, "
@@ -64,6 +63,8 @@ def keras_time(
             + 4 * 4 * embedding_dim * num_heads * hidden_dim,
             remedy="Use smaller sizes.",
         )
+    experiment = _experiment(backend.value)
+    with user_input("keras-time"):
         settings = experiment.PredictionTime(
             sequence_lengths=lengths,
             batch_size=batch_size,

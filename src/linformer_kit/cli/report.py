@@ -7,11 +7,8 @@ import typer
 from rich.console import Console
 
 from ..errors import UserError, user_input
-from ..outputs import check_replaceable
 from .bench import print_plainly
 from .sheets import show_sheets
-
-MADE_BY = "Made by linformer-kit"  # stands in every page that was written here
 
 
 def report(
@@ -34,7 +31,6 @@ def report(
         raise UserError(
             f"a report needs {error.name}: pip install 'linformer-kit[report]'"
         ) from error
-    check_replaceable(out, MADE_BY)
     with user_input("cannot make a report of these records"):
         evidence = collect(paths)
         with user_input(f"cannot write {out}"):

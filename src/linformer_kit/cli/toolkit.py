@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ..config import limits
 from ..errors import UserError
-from .border import STOPPED
+from . import STOPPED
 from .options import finite
 
 TABLES = (".csv", ".tsv", ".parquet")  # what `predict --file` does not read
@@ -59,7 +59,7 @@ def prepare(config: Config, overrides: Overrides = None) -> None:
         typer.echo(
             f"{part}: {counts['documents']:,} documents, {counts['words']:,} words, "
             f"{counts['tokens']:,} tokens, {counts['rows']:,} rows"
-            + (f", {counts['truncated']:,} cut at max_length" if counts["truncated"] else "")
+            + (f", {counts['cut_rows']:,} cut at max_length" if counts["cut_rows"] else "")
             + (f", {counts['empty']:,} empty left out" if counts["empty"] else "")
         )
     total = sum(counts["bytes"] for counts in meta["parts"].values())
