@@ -289,7 +289,7 @@ class LinformerDecoder(nn.Module):
         weights: list[Tensor] = []
         crossing: list[Tensor] = []
         for layer, memory in zip(self.layers, memories, strict=True):
-            hidden.append(_unpacked(x, packing))
+            x = _kept(hidden, x, packing)
             if not attentions:
                 x = self._through(layer, x, memory)
                 continue
@@ -321,7 +321,7 @@ class LinformerDecoder(nn.Module):
         memories = self._memories_of(state)
         for layer, past, memory in zip(self._each_layer(), state.layers, memories, strict=True):
             if hidden is not None:
-                hidden.append(_unpacked(x, packing))
+                x = _kept(hidden, x, packing)
             x, new = self._through(layer.extend, x, length, past, state.position, memory)
             states.append(new)
         after = DecoderState(state.position + length, tuple(states), state.memories)
@@ -396,6 +396,12 @@ class LinformerDecoder(nn.Module):
 
     def _each_layer(self) -> list[DecoderLayer]:
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
+
+
+def _kept(hidden: list[Tensor], x: Tensor, packing: Packing | None) -> Tensor:
+    """Append x, unpacked, and give what the layers continue with: it is computed from that."""
+    hidden.append(_unpacked(x, packing))
+    return hidden[-1] if packing is None else packing.pack(hidden[-1])
 
 
 def _unpacked(x: Tensor, packing: Packing | None) -> Tensor:
