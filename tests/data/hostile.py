@@ -184,10 +184,10 @@ def write_binary(folder: Path) -> Path:
 
 
 def write_sparse(folder: Path) -> Path:
-    """A file of 100 GB that takes no place on the disk."""
+    """A file of 200 MB that takes no place on the disk."""
     path = folder / "sparse.txt"
     path.touch()
-    os.truncate(path, 100_000_000_000)
+    os.truncate(path, 200_000_000)
     return path
 
 
