@@ -98,6 +98,8 @@ MODEL_DAMAGE: dict[str, Callable[[Path], Any]] = {
     "config with an absurd size": config(hidden_size=10**9),
     "config with an unknown key": config(hiden_size=16),
 }
+# An encoder is read from a model of any class, and what belongs to a head is left.
+FINE_FOR_AN_ENCODER = ("a tensor too many", "config of another class")
 
 # What can be wrong with the folder of a run, beside its models.
 RUN_DAMAGE: dict[str, Callable[[Path], Any]] = {
@@ -187,8 +189,7 @@ ARGUMENTS = (
     "compare mlm/tiny.yaml --vary model.k=", "compare mlm/tiny.yaml --vary model.k=abc",
     "compare mlm/tiny.yaml --vary model.kk=1,2", "compare mlm/tiny.yaml --vary model.k=4,8 --out .",
     "compare mlm/tiny.yaml --vary model.k=4 --seeds 0", "runs nowhere", "runs tiny.yaml",
-    "export nowhere --to a.onnx", "export mlm/run --to a.txt", "export mlm/run --to mlm",
-    "export mlm/run --to nowhere/a.onnx", "export mlm/run --to thesis.onnx", "export mlm/run",
+    "export nowhere --to a.onnx", "export mlm/run --to a.txt", "export mlm/run --to mlm", "export mlm/run --to thesis.onnx", "export mlm/run",
     "spectrum nowhere --text mlm/text.txt", "spectrum mlm/run --text nowhere.txt",
     "spectrum mlm/run --text .", "spectrum mlm/run --text mlm/text.txt --length 0",
     "spectrum mlm/run --text mlm/text.txt --length 100000",

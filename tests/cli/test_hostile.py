@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shlex
 import shutil
@@ -25,6 +24,8 @@ SHARED = {".lock", ".lock-holder", "prepared"}  # locks, and the cache of prepar
 def model_cases():
     for name, damage in hostile.MODEL_DAMAGE.items():
         for command in ("evaluate", "predict", "export", "spectrum"):
+            if command == "spectrum" and name in hostile.FINE_FOR_AN_ENCODER:
+                continue
 
             def case(folder, damage=damage, command=command):
                 damage(folder / "mlm/run/best")
@@ -94,7 +95,7 @@ def file_cases():
 
             def case(folder, write=write, overrides=overrides):
                 source = f"data.train={write(folder)}"
-                return ["prepare", "tiny.yaml", source, "data.max_document_mb=2", *overrides]
+                return ["prepare", "tiny.yaml", source, "data.max_document_mb=1", *overrides]
 
             yield f"prepare: {write.__name__.removeprefix('write_')}", case
 
@@ -145,12 +146,13 @@ def folder(trained, tmp_path, monkeypatch):
 
 
 def contents(folder):
+    """The content of every file, the size of one that is large."""
+    found = [path for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
+    named = {path.relative_to(folder): path for path in found}
     return {
-        path.relative_to(folder): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-        and not path.is_symlink()
-        and not SHARED & {*path.relative_to(folder).parts}
+        name: path.read_bytes() if path.stat().st_size < 10**7 else path.stat().st_size
+        for name, path in named.items()
+        if not SHARED & {*name.parts}
     }
 
 
@@ -166,7 +168,6 @@ def test_bad_input_is_one_line_and_exit_code_2(folder, capfd, name):
     started = time.monotonic()
     code = run(arguments)  # a traceback would fail here
     seconds = time.monotonic() - started
-    gc.collect()
     said = capfd.readouterr().err.strip()
     if not arguments or arguments == ["bench"]:
         assert code == 0  # the help
