@@ -29,7 +29,7 @@ ENCODERS = [
     "LinformerForMultipleChoice",
 ]
 CAUSAL = ["LinformerDecoderModel", "LinformerForCausalLM"]
-SEQ2SEQ = ["LinformerForConditionalGeneration"]
+SEQ2SEQ = ["LinformerSeq2SeqModel", "LinformerForConditionalGeneration"]
 
 
 def tiny(name: str, **options) -> torch.nn.Module:

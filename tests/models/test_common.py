@@ -27,6 +27,8 @@ def tensors_of(output):
 def test_the_forward_signature_begins_as_everywhere(name):
     names = list(inspect.signature(CASES[name].model.forward).parameters)
     assert names[1:3] == ["input_ids", "attention_mask"]
+    if name == "LinformerForConditionalGeneration":
+        assert names[3:5] == ["decoder_input_ids", "decoder_attention_mask"]
     assert "kwargs" not in names  # a typo is an error
 
 
@@ -162,6 +164,70 @@ def test_hidden_states_and_attentions_are_given_on_request(name):
         if hasattr(part, "config"):
             part.config.output_hidden_states = True
     assert any("hidden_states" in key for key in call(case, model))
+
+
+@EVERY
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("padded", [True, False])
+def test_hidden_states_and_attentions_are_part_of_the_graph(name, padded, training):
+    """As attribution methods need them: the output depends on what is returned."""
+    case = CASES[name]
+    model = case.build().train(training)
+    given = {} if padded else {"attention_mask": None}
+    output = call(case, model, output_hidden_states=True, output_attentions=True, **given)
+    inside = {key: value for key, value in output.items() if isinstance(value, tuple)}
+    assert inside
+    for tensors in inside.values():
+        for tensor in tensors:
+            tensor.retain_grad()
+    first = next(value for value in output.values() if isinstance(value, torch.Tensor))
+    first.square().sum().backward()
+    for key, tensors in inside.items():
+        for tensor in tensors:
+            assert tensor.grad is not None, key
+            assert tensor.grad.abs().sum() > 0, key
+
+
+@EVERY
+def test_missing_weights_are_all_initialised(name):
+    case = CASES[name]
+    for projection in ("linear", "fixed", "dynamic"):
+        options = {"projection": projection, "position_embedding_type": "sinusoidal"}
+        config = LinformerConfig(**SMALL | options | {"hidden_size": 64})
+        torch.manual_seed(0)
+        new = case.model(config)
+        filled = case.model.from_pretrained(None, config=config, state_dict={})
+        for kind in ("named_parameters", "named_buffers"):
+            expected = dict(getattr(new, kind)())
+            for key, tensor in getattr(filled, kind)():
+                assert tensor.device.type == "cpu"
+                assert tensor.isfinite().all(), key
+                size, usual = (each.square().mean().sqrt() for each in (tensor, expected[key]))
+                assert_close(size, usual, rtol=0.5, atol=1e-3)
+
+
+@EVERY
+def test_every_tensor_of_a_module_is_a_parameter_or_a_buffer(name):
+    """What is neither stays on the meta device when a model is loaded."""
+    with torch.device("meta"):
+        model = CASES[name].build(projection="fixed", position_embedding_type="sinusoidal")
+    for module in model.modules():
+        assert not [n for n, value in vars(module).items() if isinstance(value, torch.Tensor)]
+
+
+@EVERY
+def test_weights_of_another_shape_are_made_anew_on_request(name, tmp_path):
+    case = CASES[name]
+    case.build().save_pretrained(tmp_path)
+    model, info = case.model.from_pretrained(
+        tmp_path, vocab_size=10, ignore_mismatched_sizes=True, output_loading_info=True
+    )
+    assert info["mismatched_keys"]
+    ids = {"input_ids": case.inputs()["input_ids"] % 10}
+    if name == "LinformerForConditionalGeneration":
+        ids["decoder_input_ids"] = tokens(2, 9) % 10
+    for tensor in tensors_of(model(**ids)).values():
+        assert tensor.isfinite().all()
 
 
 @EVERY

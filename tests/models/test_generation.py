@@ -300,3 +300,35 @@ def test_features_are_read_and_text_is_written():
     made = model.generate(inputs_embeds=features, **how)
     assert made.shape == (2, 9)
     assert torch.equal(made, model.generate(inputs_embeds=features, **how, use_cache=False))
+
+
+def test_a_cache_position_that_agrees_is_taken_and_any_other_refused():
+    model = causal()
+    ids = tokens(2, 9)
+    expected = model(ids).logits
+    for use_cache in (False, True):
+        given = {"use_cache": use_cache, "cache_position": torch.arange(9)}
+        assert_close(model(ids, **given).logits, expected)
+    cache = model(ids[:, :6], use_cache=True).past_key_values
+    for place in range(6, 9):
+        position = torch.tensor([place])
+        output = model(ids[:, place : place + 1], past_key_values=cache, cache_position=position)
+        assert_close(output.logits[:, 0], expected[:, place])
+    message = r"must be 9 ... 9, the columns after the 9 in the cache: got \[3\]. Leave it out"
+    with pytest.raises(ValueError, match=message):
+        model(ids[:, :1], past_key_values=cache, cache_position=torch.tensor([3]))
+    with pytest.raises(ValueError, match=r"must be 0 ... 8.*got a tensor of shape \(2, 9\)"):
+        model(ids, cache_position=torch.arange(18).view(2, 9))
+
+
+@pytest.mark.parametrize("build", [causal, seq2seq])
+def test_generate_takes_a_cache_position_for_its_first_step(build):
+    model = build()
+    ids = tokens(2, 5)
+    first = torch.arange(5 if build is causal else 1)
+    how = {"max_new_tokens": 6, "do_sample": False}
+    expected = model.generate(ids, **how)
+    assert torch.equal(model.generate(ids, **how, cache_position=first), expected)
+    assert torch.equal(model.generate(ids, **how, cache_position=first, use_cache=False), expected)
+    with pytest.raises(ValueError, match=r"cache_position must be 0 \.\.\."):
+        model.generate(ids, **how, cache_position=first + 1)

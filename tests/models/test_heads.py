@@ -161,12 +161,38 @@ def test_types_of_tokens_are_embedded_or_refused():
         ({"attention_mask": torch.ones(2, 19)}, "each of 20 positions: got 19"),
         ({"input_ids": None}, "one of input_ids and inputs_embeds: got neither"),
         ({"inputs_embeds": torch.ones(2, 20, 16)}, "one of input_ids and inputs_embeds: got both"),
+        (
+            {"input_ids": tokens(2, 3, 20)},
+            r"shape \(batch, length\): got \(2, 3, 20\) of torch.int64",
+        ),
+        ({"input_ids": tokens(20)}, r"shape \(batch, length\): got \(20,\)"),
+        ({"input_ids": torch.ones(2, 20)}, r"whole numbers .*got \(2, 20\) of torch.float32"),
+        (
+            {"input_ids": None, "inputs_embeds": torch.ones(2, 20, 15)},
+            r"\(batch, length, hidden_size=16\): got \(2, 20, 15\)",
+        ),
     ],
 )
 def test_inputs_that_make_no_sense_are_refused(wrong, message):
     case = CASES["LinformerModel"]
     with pytest.raises(ValueError, match=message):
         call(case, case.build(), **wrong)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "one of input_ids and inputs_embeds: got neither"),
+        ({"input_ids": tokens(2, 20)}, r"\(batch, choices, length\): got \(2, 20\)"),
+        (
+            {"inputs_embeds": torch.ones(2, 20, 16)},
+            r"\(batch, choices, length, size\): got \(2, 20, 16\)",
+        ),
+    ],
+)
+def test_choices_have_an_axis_of_their_own(given, message):
+    with pytest.raises(ValueError, match=message):
+        CASES["LinformerForMultipleChoice"].build()(**given)
 
 
 def test_too_long_an_input_is_refused():

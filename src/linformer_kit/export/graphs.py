@@ -154,7 +154,11 @@ def _core_decoder(decoder: LinformerDecoder) -> Export:
 
 
 def _transformers_model(model: nn.Module) -> Export:
-    from ..models import LinformerForCausalLM, LinformerForConditionalGeneration
+    from ..models import (
+        LinformerForCausalLM,
+        LinformerForConditionalGeneration,
+        LinformerSeq2SeqModel,
+    )
     from ..models.cache import LinformerCache
     from ..models.decoder import LinformerDecoderModel
 
@@ -168,6 +172,8 @@ def _transformers_model(model: nn.Module) -> Export:
     }
     if isinstance(model, LinformerForConditionalGeneration):
         decoding, head, source = model.decoder, model.lm_head, model.encoder
+    elif isinstance(model, LinformerSeq2SeqModel):
+        decoding, head, source = model.decoder, None, model.encoder
     elif isinstance(model, LinformerForCausalLM):
         decoding, head, source = model.linformer, model.lm_head, None
     elif isinstance(model, LinformerDecoderModel):

@@ -33,7 +33,7 @@ from .heads import (
     LinformerForTokenClassification,
 )
 from .masked_lm import LinformerForMaskedLM
-from .seq2seq import LinformerForConditionalGeneration
+from .seq2seq import LinformerForConditionalGeneration, LinformerSeq2SeqModel
 
 AutoConfig.register(LinformerConfig.model_type, LinformerConfig, exist_ok=True)
 for _auto, _model in (
@@ -62,4 +62,5 @@ __all__ = [
     "LinformerForSequenceClassification",
     "LinformerForTokenClassification",
     "LinformerModel",
+    "LinformerSeq2SeqModel",
 ]

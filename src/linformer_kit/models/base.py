@@ -33,7 +33,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
     base_model_prefix = "linformer"
     supports_gradient_checkpointing = True
     accepts_loss_kwargs = False  # a loss here is the mean of its batch, unless a class says more
-    _no_split_modules = ["EncoderLayer", "DecoderLayer"]  # noqa: RUF012 - their type
+    _no_split_modules = ["LinformerEncoderLayer", "LinformerDecoderLayer"]  # noqa: RUF012 - their type
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:

@@ -12,6 +12,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .base import LinformerPreTrainedModel
 from .decoder import LinformerDecoderModel
+from .labels import token_labels
 from .language_model import LinformerGenerationMixin, loss_of, wants_logits
 from .loss import IGNORED
 
@@ -47,6 +48,7 @@ class LinformerForCausalLM(LinformerGenerationMixin, LinformerPreTrainedModel):
         labels: Tensor | None = None,
         past_key_values: LinformerCache | None = None,
         use_cache: bool | None = None,
+        cache_position: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         logits_to_keep: int | Tensor = 0,
@@ -60,6 +62,7 @@ class LinformerForCausalLM(LinformerGenerationMixin, LinformerPreTrainedModel):
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
             use_cache=use_cache,
+            cache_position=cache_position,
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
         )
@@ -69,6 +72,8 @@ class LinformerForCausalLM(LinformerGenerationMixin, LinformerPreTrainedModel):
             logits = self.lm_head(slice_logits_to_keep(hidden, logits_to_keep))
         loss = None
         if labels is not None:
+            size = self.config.vocab_size
+            labels = token_labels(labels, hidden, limit=size, limit_name="vocab_size")
             following = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
             whole = isinstance(logits_to_keep, int) and logits_to_keep == 0
             loss = loss_of(

@@ -9,9 +9,11 @@ from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttenti
 from transformers.utils.generic import can_return_tuple
 
 from ..core.decoder import LinformerDecoder
+from ..core.fastpath import eager_on_cpu
 from .base import LinformerPreTrainedModel, asked, real_positions
 from .cache import LinformerCache
 from .embeddings import LinformerEmbeddings
+from .layers import mark_layers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,13 +27,15 @@ class LinformerDecoderModel(LinformerPreTrainedModel):
 
     attention_mask (B, N), or (B, past + N) with a cache, is 1 at real tokens. Padding may stand
     anywhere: a sample is as it were alone. Positions are those of its tokens, which the model
-    counts itself, so there are no position_ids.
+    counts itself, so there are no position_ids. cache_position (N), the columns of the new tokens,
+    is counted by the cache too; if given, it must agree.
     """
 
     def __init__(self, config: LinformerConfig, *, context_dim: int | None = None) -> None:
         super().__init__(config if config.is_decoder else config.of_causal())
         self.embeddings = LinformerEmbeddings(self.config)
         self.decoder = LinformerDecoder(**self.config.decoder_arguments(context_dim=context_dim))
+        mark_layers(self.decoder)
         self.post_init()
 
     @can_return_tuple
@@ -43,6 +47,7 @@ class LinformerDecoderModel(LinformerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         past_key_values: LinformerCache | None = None,
         use_cache: bool | None = None,
+        cache_position: Tensor | None = None,
         encoder_hidden_states: Tensor | None = None,
         encoder_attention_mask: Tensor | None = None,
         output_attentions: bool | None = None,
@@ -54,6 +59,7 @@ class LinformerDecoderModel(LinformerPreTrainedModel):
         cache = _checked(past_key_values)
         if cache is None and use_cache:
             cache = LinformerCache()
+        _check_cache_position(cache_position, length, past=0 if cache is None else cache.columns)
         x = self.embeddings(
             input_ids,
             inputs_embeds,
@@ -145,3 +151,25 @@ def _checked(cache: object) -> LinformerCache | None:
         "past_key_values must be a LinformerCache, as a model returns it with use_cache=True: got "
         f"{type(cache).__name__}."
     )
+
+
+def _check_cache_position(cache_position: Tensor | None, length: int, *, past: int) -> None:
+    """Refuse columns that are not the next ones: the state can only be continued."""
+    if cache_position is None:
+        return
+    expected = torch.arange(past, past + length, device=cache_position.device)
+    same = cache_position.shape == expected.shape
+    if same and eager_on_cpu(cache_position):
+        same = bool((cache_position == expected).all())
+    if not same:
+        raise ValueError(
+            f"cache_position must be {past} ... {past + length - 1}, the columns after the "
+            f"{past} in the cache: got {_short(cache_position)}. Leave it out: the cache counts."
+        )
+
+
+def _short(tensor: Tensor) -> str:
+    if tensor.dim() != 1 or tensor.device.type == "meta":
+        return f"a tensor of shape {tuple(tensor.shape)}"
+    values = [str(value) for value in tensor[:4].tolist()]
+    return f"[{', '.join(values)}{', ...' if len(tensor) > len(values) else ''}]"

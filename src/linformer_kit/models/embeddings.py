@@ -24,6 +24,7 @@ class LinformerEmbeddings(nn.Module):
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
         size = config.hidden_size
+        self.hidden_size = size
         self.feature_size = config.feature_size
         if config.feature_size is None:
             self.embed_tokens = nn.Embedding(config.vocab_size, size)
@@ -54,7 +55,9 @@ class LinformerEmbeddings(nn.Module):
             if token_type_ids is None:
                 x = x + self.token_types.weight[0]
             else:
-                x = x + self.token_types(token_type_ids)
+                x = x + _looked_up(
+                    self.token_types, token_type_ids, "token_type_ids", "type_vocab_size"
+                )
         elif token_type_ids is not None:
             raise ValueError(
                 "this model has no token types (type_vocab_size=0): got token_type_ids. Leave them "
@@ -70,16 +73,38 @@ class LinformerEmbeddings(nn.Module):
         return x if self.norm is None else self.norm(x)
 
     def _rows(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
-        if self.feature_size is None:
-            return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        if inputs_embeds is None:
+        if inputs_embeds is not None:
+            name = "hidden_size" if self.feature_size is None else "feature_size"
+            width = self.hidden_size if self.feature_size is None else self.feature_size
+            if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width:
+                raise ValueError(
+                    f"inputs_embeds must have shape (batch, length, {name}={width}): got "
+                    f"{tuple(inputs_embeds.shape)}."
+                )
+            if self.feature_size is None:
+                return inputs_embeds
+            return self.feature_projection(inputs_embeds)
+        if self.feature_size is not None:
             raise ValueError(
                 f"this model reads vectors of feature_size={self.feature_size}: got input_ids. "
                 "Pass inputs_embeds."
             )
-        if inputs_embeds.shape[-1] != self.feature_size:
+        assert input_ids is not None
+        if input_ids.dim() != 2 or input_ids.is_floating_point():
             raise ValueError(
-                f"inputs_embeds must have shape (batch, length, feature_size={self.feature_size}): "
-                f"got {tuple(inputs_embeds.shape)}."
+                "input_ids must be whole numbers of shape (batch, length): got "
+                f"{tuple(input_ids.shape)} of {input_ids.dtype}."
             )
-        return self.feature_projection(inputs_embeds)
+        return _looked_up(self.embed_tokens, input_ids, "input_ids", "vocab_size")
+
+
+def _looked_up(table: nn.Embedding, ids: Tensor, name: str, size: str) -> Tensor:
+    try:
+        return table(ids)
+    except IndexError as error:
+        rows = table.weight.shape[0]
+        wrong = ids[(ids < 0) | (ids >= rows)]
+        raise ValueError(
+            f"{name} must be at least 0 and below {size}={rows}: got {int(wrong[0])}. Use the "
+            "tokenizer that the model was trained with."
+        ) from error

@@ -10,6 +10,7 @@ from transformers.utils.generic import can_return_tuple
 from ..core.encoder import LinformerEncoder
 from .base import LinformerPreTrainedModel, asked, real_positions
 from .embeddings import LinformerEmbeddings
+from .layers import mark_layers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -31,7 +32,10 @@ class LinformerModel(LinformerPreTrainedModel):
             kind, use = (
                 ("a causal model", "LinformerForCausalLM or AutoModelForCausalLM")
                 if config.is_decoder
-                else ("an encoder with a decoder", "LinformerForConditionalGeneration")
+                else (
+                    "an encoder with a decoder",
+                    "LinformerSeq2SeqModel or LinformerForConditionalGeneration",
+                )
             )
             raise ValueError(
                 f"{type(self).__name__} is an encoder, and this is the configuration of {kind}: "
@@ -42,6 +46,7 @@ class LinformerModel(LinformerPreTrainedModel):
             self.main_input_name = "inputs_embeds"
         self.embeddings = LinformerEmbeddings(config)
         self.encoder = LinformerEncoder(**config.encoder_arguments())
+        mark_layers(self.encoder)
         self.post_init()
 
     @can_return_tuple

@@ -19,7 +19,8 @@ from transformers.utils.generic import can_return_tuple
 from ..core.dropout import dropout
 from .base import LinformerPreTrainedModel, real_positions
 from .encoder import LinformerModel
-from .loss import IGNORED
+from .labels import choice_labels, sequence_labels, span_positions, token_labels
+from .loss import logits_loss
 from .pooling import ClassificationHead, classifier_dropout, pooled
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class LinformerForSequenceClassification(_EncoderWithHead):
         logits = self.classifier(self._pooled(outputs.last_hidden_state, attention_mask))
         loss = None
         if labels is not None:
+            labels = sequence_labels(labels, logits, self.config)
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
         return SequenceClassifierOutput(
             loss=loss,
@@ -119,9 +121,9 @@ class LinformerForTokenClassification(_EncoderWithHead):
         logits = self.classifier(dropout(outputs.last_hidden_state, drop, self.training))
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(
-                logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED
-            )
+            count = self.config.num_labels
+            labels = token_labels(labels, logits, limit=count, limit_name="num_labels")
+            loss = logits_loss(logits, labels)
         return TokenClassifierOutput(
             loss=loss,
             logits=logits,
@@ -164,8 +166,13 @@ class LinformerForQuestionAnswering(_EncoderWithHead):
             missing = "end_positions" if end_positions is None else "start_positions"
             raise ValueError(f"a span has a beginning and an end: got no {missing}.")
         loss = None
-        if start_positions is not None:
-            loss = self.loss_function(start, end, start_positions, end_positions)
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(
+                start,
+                end,
+                span_positions("start_positions", start_positions, start),
+                span_positions("end_positions", end_positions, end),
+            )
         return QuestionAnsweringModelOutput(
             loss=loss,
             start_logits=start,
@@ -200,7 +207,7 @@ class LinformerForMultipleChoice(_EncoderWithHead):
             "position_ids": position_ids,
             "inputs_embeds": inputs_embeds,
         }
-        choices = next(t.shape[1] for t in (input_ids, inputs_embeds) if t is not None)
+        choices = _choices(input_ids, inputs_embeds)
         flat = {name: None if t is None else t.flatten(0, 1) for name, t in given.items()}
         outputs = self.linformer(
             **flat,
@@ -211,10 +218,21 @@ class LinformerForMultipleChoice(_EncoderWithHead):
         logits = self.classifier(rows).view(-1, choices)  # (B, C)
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(logits, labels)
+            loss = nn.functional.cross_entropy(logits, choice_labels(labels, logits))
         return MultipleChoiceModelOutput(
             loss=loss,
             logits=logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+
+def _choices(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> int:
+    """C, of (B, C, N) tokens or (B, C, N, M) vectors."""
+    for name, given, axes in (("input_ids", input_ids, 3), ("inputs_embeds", inputs_embeds, 4)):
+        if given is not None:
+            if given.dim() != axes:
+                shape = "(batch, choices, length" + (")" if axes == 3 else ", size)")
+                raise ValueError(f"{name} must have shape {shape}: got {tuple(given.shape)}.")
+            return given.shape[1]
+    raise ValueError("pass one of input_ids and inputs_embeds: got neither.")

@@ -34,6 +34,12 @@ class LinformerGenerationMixin(GenerationMixin):
         elif generation_config.use_cache is not False:
             model_kwargs["past_key_values"] = LinformerCache()
 
+    def _update_model_kwargs_for_generation(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """As transformers', but a cache_position is for the first step: then the cache counts."""
+        updated: dict[str, Any] = super()._update_model_kwargs_for_generation(*args, **kwargs)
+        updated.pop("cache_position", None)
+        return updated
+
 
 def wants_logits(
     model: LinformerPreTrainedModel, labels: Tensor | None, return_logits: bool | None

@@ -11,6 +11,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .base import LinformerPreTrainedModel
 from .encoder import LinformerModel
+from .labels import token_labels
 from .language_model import loss_of, wants_logits
 from .loss import IGNORED
 
@@ -75,6 +76,9 @@ class LinformerForMaskedLM(LinformerPreTrainedModel):
             output_hidden_states=output_hidden_states,
         )
         hidden = outputs.last_hidden_state
+        if labels is not None:
+            size = self.config.vocab_size
+            labels = token_labels(labels, hidden, limit=size, limit_name="vocab_size")
         logits = loss = None
         if wants_logits(self, labels, return_logits):
             logits = self.lm_head(self.transform(hidden))

@@ -81,8 +81,8 @@ def epsilon(name: str, value: object) -> None:
 
 
 def deviation(name: str, value: object) -> None:
-    if number(name, value) < 0:
-        raise ValueError(f"{name} must be at least 0: got {value}.")
+    if number(name, value) <= 0:  # transformers would take 0 for its own default
+        raise ValueError(f"{name} must be above 0: got {value}.")
 
 
 def whole(*, least: int, most: int = LARGEST_SIZE) -> Rule:
