@@ -1,5 +1,6 @@
 """`linformer spectrum` and `linformer heads`."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -54,6 +55,7 @@ def spectrum(
     from ..bench.machine import describe
     from ..bench.timing import fixed_threads
 
+    _hide_progress_bars()
     with fixed_threads(threads):
         with user_input("spectrum"):
             encoder = load_encoder(model)
@@ -92,6 +94,7 @@ def heads(
     from ..bench.machine import describe
     from ..bench.timing import fixed_threads
 
+    _hide_progress_bars()
     with user_input("heads"), fixed_threads(threads):
         options = HeadsOptions(layer=layer, head=head, length=length)
         record = look_at_heads(
@@ -108,6 +111,14 @@ def _check_inputs(texts: list[str], out: Path) -> None:
         with user_input("cannot read the text"):
             check_text(text)
     check_out(out)
+
+
+def _hide_progress_bars() -> None:
+    """Those of transformers, which loads a small model in an instant."""
+    with suppress(ModuleNotFoundError):  # told by load_encoder
+        from transformers.utils import logging
+
+        logging.disable_progress_bar()
 
 
 def _show(sheet: "Sheet", words: str | None, file: "RecordFile") -> None:
