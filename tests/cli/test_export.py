@@ -45,12 +45,12 @@ def test_it_prints_the_largest_difference_and_the_cost_of_eight_bits(capsys, tmp
 @pytest.mark.parametrize(
     ("source", "to", "message"),
     [
-        ("none", "model.onnx", "is neither a run nor a model"),
+        ("none", "model.onnx", "there is no model folder"),
         ("other", "model.onnx", "is a model of linformer_kit.models: "),
-        ("broken", "model.onnx", "cannot be read as the configuration"),
+        ("broken", "model.onnx", "is not a model's configuration"),
         ("model", "file/model.onnx", "cannot write "),
         ("model", "model.pt", "must end in .onnx"),
-        ("run", "model.onnx", "has no best model yet"),
+        ("run", "model.onnx", "has no best model"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(capsys, tmp_path, model, source, to, message):

@@ -47,7 +47,7 @@ def test_scores_that_cannot_be_kept_are_told_all_the_same(capsys, trained):
 
 
 def test_predict_reads_a_file(capsys, trained, tmp_path):
-    (tmp_path / "in.txt").write_text("a <mask>\n\nthe <mask>g\n")
+    (tmp_path / "in.txt").write_text("a <mask>\nthe <mask>g\n")
     code, out, _ = run(
         capsys, "predict", str(trained.parent / "run"), "--file", str(tmp_path / "in.txt")
     )

@@ -108,7 +108,7 @@ def _usage(error: Any, arguments: Sequence[str]) -> str:
         return f"No such option {name} in {context.command_path!r}. {hint}"
     for option in getattr(getattr(error, "param", None), "opts", ()):
         value = suggestions.value_of(option, arguments)
-        if value is not None and "got" not in text and value not in text:
+        if value is not None and "got" not in text and f"'{value}'" not in text:
             return f"{text.rstrip('.')}: got {value!r}."
     return text
 

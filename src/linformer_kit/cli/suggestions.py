@@ -111,9 +111,9 @@ def _key(bare: str) -> str | None:
 
 
 def value_of(name: str, arguments: Sequence[str]) -> str | None:
-    """What follows an option on the command line, unless that is an option too."""
-    for place, argument in enumerate(arguments):
-        given, equals, value = argument.partition("=")
+    """What follows an option on the command line, the last time if it is there several times."""
+    for place in reversed(range(len(arguments))):
+        given, equals, value = arguments[place].partition("=")
         if given == name and equals:
             return _cut(value)
         if given == name and place + 1 < len(arguments):
