@@ -78,11 +78,11 @@ def test_damaged_data_is_prepared_again_and_said(config, folder, caplog, name):
     assert "it is prepared again" in record.getMessage()
 
 
-@pytest.mark.parametrize("part", ["train.arrow", "tokenizer/tokenizer_config.json", "meta.json"])
-def test_what_is_damaged_after_it_was_checked_is_one_line(config, folder, part):
+@pytest.mark.parametrize("damage", [scramble, Path.unlink])
+@pytest.mark.parametrize("part", ["train.arrow", "tokenizer/tokenizer.json", "meta.json"])
+def test_what_is_damaged_after_it_was_checked_is_one_line(config, folder, part, damage):
     prepared = prepare(config)
-    path = folder / part
-    scramble(path)
+    damage(folder / part)
     with pytest.raises(
         UserError, match=r"cannot read the prepared data .* Remove .*prepared again"
     ):

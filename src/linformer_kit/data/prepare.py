@@ -52,9 +52,9 @@ class Prepared:
     def tokenizer(self) -> PreTrainedTokenizerFast | None:
         """None where the inputs are features."""
         folder = self.folder / store.TOKENIZER
-        if not folder.is_dir():
-            return None
         with self._reading(store.TOKENIZER):
+            if self.meta["vocab_size"] is None:
+                return None
             return PreTrainedTokenizerFast.from_pretrained(folder, trust_remote_code=False)
 
     def part(self, part: Part) -> Dataset | None:
@@ -62,9 +62,9 @@ class Prepared:
         from datasets import Dataset
 
         path = self.folder / store.ROWS[part]
-        if not path.is_file():
-            return None
         with self._reading(path.name):
+            if self.meta["parts"][part]["rows"] == 0:
+                return None
             return Dataset.from_file(str(path))
 
     def _reading(self, name: str) -> Any:
