@@ -55,6 +55,16 @@ def test_predict_reads_a_file(capsys, trained, tmp_path):
     assert [json.loads(line)["input"] for line in out.splitlines()] == ["a <mask>", "the <mask>g"]
 
 
+def test_predict_reports_blank_lines_and_inputs_without_an_answer(capsys, trained, tmp_path):
+    run_folder, file = str(trained.parent / "run"), tmp_path / "in.txt"
+    for text, expected in (("a <mask>\n\nthe <mask>g\n", 0), ("a <mask>\nno\n", 2), ("\n", 2)):
+        file.write_text(text)
+        code, out, err = run(capsys, "predict", run_folder, "--file", str(file))
+        assert code == expected
+        assert len(out.splitlines()) == len(text.splitlines())  # one answer or error for each
+        assert "input " in err
+
+
 def test_prepare_tells_what_it_made(capsys, trained):
     code, out, _ = run(capsys, "prepare", str(trained))
     assert code == 0

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, Trans
 
 from ..config import limits
 from ..errors import UserError
-from . import STOPPED
+from .exit_codes import STOPPED
 from .options import finite
 
 TABLES = (".csv", ".tsv", ".parquet")  # what `predict --file` does not read
@@ -46,6 +46,7 @@ def prepare(config: Config, overrides: Overrides = None) -> None:
 
         settings = load(config, overrides or [])
         silence_libraries()
+        from ..data.counts import unknown, unread
         from ..data.prepare import prepare as prepare_data
 
         with _reading() as tell:
@@ -59,9 +60,11 @@ def prepare(config: Config, overrides: Overrides = None) -> None:
         typer.echo(
             f"{part}: {counts['documents']:,} documents, {counts['words']:,} words, "
             f"{counts['tokens']:,} tokens, {counts['rows']:,} rows"
-            + (f", {counts['cut_rows']:,} cut at max_length" if counts["cut_rows"] else "")
             + (f", {counts['empty']:,} empty left out" if counts["empty"] else "")
         )
+        for text in (unread(part, counts, settings.data.max_length), unknown(part, counts)):
+            if text is not None:
+                typer.echo(text)
     total = sum(counts["bytes"] for counts in meta["parts"].values())
     typer.echo(f"{total / 1e6:,.1f} MB in {seconds:,.1f} s, {total / 1e6 / seconds:,.1f} MB/s")
     typer.echo(f"kept in {prepared.folder}")
@@ -221,16 +224,17 @@ def predict(
         reads_text = (folder.model_folder(model) / "tokenizer.json").is_file()
         given = _texts(texts, file, refused=TABLES + JSON if reads_text else TABLES)
         answers = predict_texts(folder, given, which=model, options=options, onnx=onnx)
-        failed = number = 0
+        number = empty = failed = 0
         for number, answer in enumerate(answers, start=1):
             if answer.problem is not None:
-                failed += 1
+                blank = not answer.given.strip()
+                empty, failed = empty + blank, failed + (not blank)
                 typer.echo(f"linformer: input {number}: {answer.problem}", err=True)
             if answer.problem is None or not sys.stdout.isatty():
                 shown = answer.text() if sys.stdout.isatty() else json.dumps(answer.values())
                 typer.echo(shown)
-    if failed:
-        typer.echo(f"linformer: {failed} of {number} inputs were not answered.", err=True)
+    if failed or empty == number:  # a blank line among others is reported, and no mistake
+        typer.echo(f"linformer: {failed + empty} of {number} inputs were not answered.", err=True)
         raise typer.Exit(2)
 
 
