@@ -1,6 +1,6 @@
 """From a model to ONNX files that give the same: trace, write, run both, compare, and then keep.
 
-A file's metadata say under `linformer_kit` (JSON) what a runtime has to know, see `runtime.py`.
+A file's metadata say what a runtime has to know, see `files.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from . import NEEDED, ExportError, require
+from .files import METADATA, check_replaceable
 from .graphs import Graph, Tensors, graphs_of, unfolded_context
 from .parity import Cost, Difference, cost_of, difference_of
 from .rounding import round_weights
@@ -68,6 +69,9 @@ def export_onnx(
     compared with the model; if they differ by more than `TOLERANCE`, nothing is written. With
     `int8` a second file, `<name>.int8.onnx`, has its matrices rounded to 8 bits.
 
+    Files of an earlier export are replaced, each atomically; any other file is refused before the
+    work begins.
+
     The model is left as it is; weights of other types are exported in float32.
     """
     require(*NEEDED)
@@ -76,6 +80,10 @@ def export_onnx(
     export = graphs_of(model)
     names = {graph.name: _file_name(path, graph) for graph in export.graphs}
     facts = {"files": names, **export.facts}
+    for name in names.values():
+        check_target(path.with_name(name))
+        if int8:
+            check_target(path.with_name(_int8_name(name)))
     written = []
     with _staging(path) as folder, torch.no_grad(), unfolded_context(model):
         for graph in export.graphs:
@@ -96,7 +104,10 @@ def export_onnx(
             written.append(
                 ExportedFile(path.parent / file.name, graph.name, _size(file), difference, rounded)
             )
-        for file in sorted(folder.iterdir()):
+        made = sorted(folder.iterdir())
+        for file in made:  # once more: the work may have taken long
+            check_replaceable(path.parent / file.name)
+        for file in made:
             file.replace(path.parent / file.name)
     return [_in_place(file, path.parent) for file in written]
 
@@ -110,6 +121,7 @@ def check_target(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
+    check_replaceable(path)
 
 
 def traced_module(model: nn.Module, graph: Graph, names: list[str]) -> nn.Module:
@@ -152,7 +164,7 @@ def _write(model: nn.Module, graph: Graph, file: Path, facts: dict[str, Any]) ->
         reason = str(error.__cause__ or error).strip().splitlines()[0]
         raise ExportError(f"{type(model).__name__} cannot be traced: {reason}") from error
     assert program is not None
-    program.model.metadata_props["linformer_kit"] = json.dumps(facts)
+    program.model.metadata_props[METADATA] = json.dumps(facts)
     program.save(file)
 
 
@@ -197,7 +209,7 @@ def _tell_files(file: Path, names: dict[str, str]) -> None:
 
     model = onnx.load(file)
     for entry in model.metadata_props:
-        if entry.key == "linformer_kit":
+        if entry.key == METADATA:
             entry.value = json.dumps(json.loads(entry.value) | {"files": names})
     onnx.save(model, file)
 

@@ -8,14 +8,15 @@ Legend: B batch, N positions, V vocabulary, W beams.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import reason_of
 from . import ExportError, require
+from .files import REMEDY, facts_of, read_graph
 
 Array = NDArray[Any]
 State = dict[str, Array]
@@ -23,12 +24,15 @@ PAST, PRESENT, CONTEXT = "past.", "present.", "memories."
 
 
 def session(path: Path, *, threads: int | None = None) -> Any:
-    """An onnxruntime session of a file, on the CPU."""
+    """An onnxruntime session of a file, on the CPU; `files.py` says what is refused."""
+    read_graph(path)
+    return _session(path, threads)
+
+
+def _session(path: Path, threads: int | None) -> Any:
     require("onnxruntime")
     import onnxruntime
 
-    if not path.is_file():
-        raise ExportError(f"there is no file {path}.")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors; notes on fusing are of no use here
     if threads is not None:
@@ -38,9 +42,8 @@ def session(path: Path, *, threads: int | None = None) -> Any:
             path, sess_options=options, providers=["CPUExecutionProvider"]
         )
     except Exception as error:  # its errors have no common base
-        reason = str(error).strip().splitlines()[0]
         raise ExportError(
-            f"{path} is not an ONNX file that onnxruntime can run: {reason}"
+            f"{path} is not an ONNX file that onnxruntime can run: {reason_of(error)}"
         ) from error
 
 
@@ -49,21 +52,49 @@ class OnnxModel:
 
     def __init__(self, path: str | Path, *, threads: int | None = None) -> None:
         path = Path(path)
-        self._session = session(path, threads=threads)
-        about = self._session.get_modelmeta().custom_metadata_map.get("linformer_kit")
-        if about is None:
-            raise ExportError(f"{path} was not written by `linformer export`.")
-        self.facts: dict[str, Any] = json.loads(about)
+        require("onnx", "onnxruntime")
+        self.facts: dict[str, Any] = facts_of(path, read_graph(path))
         self.kind: str = self.facts["kind"]
         files = self.facts["files"]
         if self.facts["graph"] == "encoder":
             raise ExportError(f"{path} is the encoder of {files['step']}: run that one.")
-        self._encoder = (
-            session(path.with_name(files["encoder"]), threads=threads)
-            if self.kind == "seq2seq"
-            else None
-        )
+        self._session = _session(path, threads)
+        self._encoder = None
+        if self.kind == "seq2seq":
+            encoder = path.with_name(files["encoder"])
+            if not encoder.is_file():
+                raise ExportError(
+                    f"{path} needs its encoder {encoder.name}, which is not beside it. Copy both "
+                    "files of an export."
+                )
+            if facts_of(encoder, read_graph(encoder))["graph"] != "encoder":
+                raise ExportError(f"{encoder} is not the encoder of {path}. {REMEDY}")
+            self._encoder = _session(encoder, threads)
         self.input_names = [given.name for given in (self._encoder or self._session).get_inputs()]
+        if self.kind != "encoder":
+            self._check_step(path)
+
+    def _check_step(self, path: Path) -> None:
+        """Refuse a step whose graph is not the one that its metadata and its encoder speak of."""
+        inputs = {given.name: given.shape[1:] for given in self._session.get_inputs()}
+        outputs = {made.name for made in self._session.get_outputs()}
+        state = {PAST + name: about["shape"] for name, about in self.facts["state"].items()}
+        context = (
+            set()
+            if self._encoder is None
+            else {PAST + made.name for made in self._encoder.get_outputs()}
+        )
+        fits = (
+            len(inputs.keys() - state.keys() - context) == 1
+            and inputs.keys() >= state.keys() | context
+            and outputs >= {self.facts["result"]} | {PRESENT + n for n in self.facts["state"]}
+            and all(_fits(inputs[name], shape) for name, shape in state.items() if name in inputs)
+        )
+        if not fits:
+            raise ExportError(
+                f"{path} does not have the inputs and outputs that its metadata "
+                f"{'and its encoder ' if context else ''}speak of. {REMEDY}"
+            )
 
     def __call__(self, **inputs: Array) -> dict[str, Array]:
         """What an encoder, with or without a head, makes of whole inputs."""
@@ -120,7 +151,7 @@ class OnnxModel:
         temperature: float = 0.0,
         num_beams: int = 1,
         length_penalty: float = 1.0,
-        eos_token_id: int | None = None,
+        eos_token_id: int | list[int] | None = None,
         seed: int = 0,
     ) -> Array:
         """New tokens (B, up to max_new_tokens), filled up with the token of padding at their end.
@@ -135,11 +166,12 @@ class OnnxModel:
         prompt = input_ids.shape[1] if self.kind == "causal" else 1
         self._check_reach(prompt, self.facts.get("reach"), more=max_new_tokens - 1)
         end = self.facts.get("eos_token_id") if eos_token_id is None else eos_token_id
+        ends = [] if end is None else end if isinstance(end, list) else [end]
         pad = self.facts.get("pad_token_id")
-        pad = (0 if end is None else end) if pad is None else pad
+        pad = (ends[0] if ends else 0) if pad is None else pad
         logits, state = self._begun(input_ids, attention_mask)
         if num_beams > 1:
-            return self._beams(logits, state, max_new_tokens, num_beams, length_penalty, end, pad)
+            return self._beams(logits, state, max_new_tokens, num_beams, length_penalty, ends, pad)
         draw = np.random.default_rng(seed)
         written: list[Array] = []
         done = np.zeros(len(logits), bool)
@@ -147,7 +179,7 @@ class OnnxModel:
             token = _chosen(logits, temperature, draw)
             token = np.where(done, pad, token)
             written.append(token)
-            done |= token == end
+            done |= np.isin(token, ends)
             if len(written) == max_new_tokens or done.all():
                 return np.stack(written, axis=1)
             logits, state = self.step(token, state)
@@ -156,7 +188,7 @@ class OnnxModel:
         if self.kind == "causal":
             return self.read(ids, mask, self.first_state(len(ids)))
         mask = np.ones_like(ids) if mask is None else mask
-        start = self.facts["decoder_start_token_id"]
+        start = self.facts.get("decoder_start_token_id")
         if start is None:
             raise ExportError("the model has no decoder_start_token_id, so it cannot begin.")
         state = self.first_state(input_ids=ids, attention_mask=mask)
@@ -169,7 +201,7 @@ class OnnxModel:
         max_new_tokens: int,
         beams: int,
         penalty: float,
-        end: int | None,
+        ends: list[int],
         pad: int,
     ) -> Array:
         """Every sample on its own: few hold as many texts at once."""
@@ -177,12 +209,12 @@ class OnnxModel:
         for sample in range(len(logits)):
             index = np.full(beams, sample)
             own = {name: array[index] for name, array in state.items()}
-            best.append(self._best(logits[index], own, max_new_tokens, penalty, end))
+            best.append(self._best(logits[index], own, max_new_tokens, penalty, ends))
         longest = max(map(len, best))
         return np.array([text + [pad] * (longest - len(text)) for text in best])
 
     def _best(
-        self, logits: Array, state: State, max_new_tokens: int, penalty: float, end: int | None
+        self, logits: Array, state: State, max_new_tokens: int, penalty: float, ends: list[int]
     ) -> list[int]:
         """The best text of as many beams as there are rows."""
         beams = len(logits)
@@ -196,7 +228,7 @@ class OnnxModel:
             for rank, flat in enumerate(order):
                 beam, token = divmod(int(flat), logits.shape[1])
                 score = float(total[beam, token])
-                if token == end:
+                if token in ends:
                     if rank < beams:
                         finished.append((score / length**penalty, [*texts[beam], token]))
                 elif len(going) < beams:
@@ -210,7 +242,7 @@ class OnnxModel:
             parents = np.array([beam for _, beam, _ in going])
             state = {name: array[parents] for name, array in state.items()}
             logits, state = self.step(np.array([token for _, _, token in going]), state)
-        if len(finished) < beams or end is None:
+        if len(finished) < beams or not ends:
             finished += [
                 (score / length**penalty, text) for score, text in zip(scores, texts, strict=True)
             ]
@@ -249,8 +281,14 @@ def _run(running: Any, inputs: dict[str, Array]) -> dict[str, Array]:
     try:
         return dict(zip(names, running.run(names, inputs), strict=True))
     except Exception as error:  # its errors have no common base
-        reason = str(error).strip().splitlines()[0]
-        raise ExportError(f"onnxruntime cannot run this input: {reason}") from error
+        raise ExportError(f"onnxruntime cannot run this input: {reason_of(error)}") from error
+
+
+def _fits(declared: list[Any], shape: list[int]) -> bool:
+    """Whether a shape without the batch is what a graph declares; a name there is any size."""
+    return len(declared) == len(shape) and all(
+        size == own for size, own in zip(declared, shape, strict=True) if isinstance(size, int)
+    )
 
 
 def _where(here: Array, new: State, old: State) -> State:
