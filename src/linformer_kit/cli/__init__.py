@@ -8,15 +8,15 @@ import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from .exit_codes import STOPPED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-STOPPED = 130  # 128 + SIGINT, the exit code of a program ended by Ctrl-C
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line. A user's mistake is one line on stderr and exit code 2."""
-    _escape_what_cannot_be_printed()
+    _prepare_streams()
     try:
         from .app import run
 
@@ -34,11 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _leave(code)
 
 
-def _escape_what_cannot_be_printed() -> None:
-    """A name of a file may hold bytes that are no text: print them as escapes."""
-    for stream in (sys.stdout, sys.stderr):
-        if getattr(stream, "errors", None) == "strict":
-            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+def _prepare_streams() -> None:
+    """Let closed streams go nowhere, and bytes of file names that are no text print as escapes."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the shell: `linformer runs >&-`
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115, PTH123 - until the end
+        elif getattr(stream, "errors", None) == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _leave(code: int) -> NoReturn:

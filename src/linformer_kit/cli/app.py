@@ -27,7 +27,8 @@ from . import (
     suggestions,
     toolkit,
 )
-from .border import MISTAKE, Ending, Escaped, end, ending_of
+from .border import Ending, Escaped, end, ending_of
+from .exit_codes import MISTAKE
 
 # What typer raises for an option that does not exist or a value that does not parse. It is not
 # exported, and where it lives depends on the version.
@@ -101,7 +102,7 @@ def run(arguments: Sequence[str] | None) -> int:
 
 def _usage(error: Any, arguments: Sequence[str]) -> str:
     """What typer says, with what was received, or with what was probably meant."""
-    text = " ".join(str(error.format_message()).split())
+    text = " ".join(str(error.format_message()).split()).replace(": Value error, ", ": ")
     name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name and context is not None and text.startswith("No such option"):
         hint = suggestions.option(name, context, arguments)

@@ -15,7 +15,7 @@ from ..bench.names import CONTESTANTS, GEMM_SIZE, LayerKind, Mode
 from ..bench.records import Record, RecordFile, check_appendable, read_records
 from ..config import limits
 from ..errors import user_input
-from . import STOPPED
+from .exit_codes import STOPPED
 from .options import (
     ROUNDS,
     Again,

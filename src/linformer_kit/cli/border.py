@@ -15,10 +15,8 @@ from typing import NamedTuple
 
 from ..errors import UserError, reason_of
 from ..machine_memory import ran_out_of_memory
-from . import STOPPED
+from .exit_codes import MISTAKE, PIPE_CLOSED, STOPPED
 
-MISTAKE = 2
-PIPE_CLOSED = 141  # 128 + SIGPIPE
 LONGEST = 1200  # characters of a line: an argument may have a hundred thousand
 
 # Errors of the system that a user can do something about, wherever they are raised.
