@@ -43,7 +43,7 @@ def attend_memory(
             return _inferred(x, memory, *weights, heads=heads)
         if _fits_blocked_attention(x, memory, q_proj.weight):
             key, value = for_each_head(memory.key, heads), for_each_head(memory.value, heads)
-            y: Tensor = _Attention.apply(x, key, value, *weights, heads)[0]
+            y: Tensor = _Attention.apply(x, key, value, *weights, heads)
             return y
     query = split_heads(q_proj(x), heads)  # (B, H, N, D)
     return out_proj(join_heads(memory_sdpa(query, memory, drop=drop)))
@@ -105,12 +105,13 @@ def _inferred(
 class _Attention(torch.autograd.Function):
     """y = softmax(Q K^T / sqrt(D)) V W_o + b_o, Q = x W_q + b_q.
 
-    Returns y, the queries, and for each block what they found and the logarithm of the softmax's
+    Keeps the queries, and for each block what they found and the logarithm of the softmax's
     denominator, which the kernel's backward pass needs.
     """
 
     @staticmethod
     def forward(
+        ctx: Any,
         x: Tensor,
         key: Tensor,
         value: Tensor,
@@ -119,7 +120,7 @@ class _Attention(torch.autograd.Function):
         w_o: Tensor,
         b_o: Tensor | None,
         heads: int,
-    ) -> tuple[Tensor, ...]:
+    ) -> Tensor:
         y = x.new_empty(*x.shape[:2], w_o.shape[0])
         queries = x.new_empty(*x.shape[:2], w_q.shape[0])
         found: list[Tensor] = []
@@ -132,21 +133,13 @@ class _Attention(torch.autograd.Function):
             linear_into(_flat(join_heads(mixed)), w_o, b_o, out=_flat(y[block]))
             found.append(mixed)
             sums.append(logsumexp)
-        return y, queries, *found, *sums
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        *tensors, ctx.heads = inputs
-        _, *kept = output
-        ctx.mark_non_differentiable(*kept)
-        ctx.save_for_backward(*tensors, *kept)
-        ctx.set_materialize_grads(False)  # or what is kept would get zeros for its gradient
+        ctx.heads = heads
+        ctx.save_for_backward(x, key, value, w_q, b_q, w_o, b_o, queries, *found, *sums)
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_y = grads[0]
-        if grad_y is None:
-            return (None,) * 8
         saved = ctx.saved_tensors  # may be asked for once only, when checkpointing
         inputs, (queries, *kept) = saved[:7], saved[7:]
         if needs_plain_backward(grad_y):
@@ -221,7 +214,7 @@ def attend_folded(x: Tensor, memory: FoldedMemory, *, heads: int) -> Tensor:
         return memory.mix(memory.weights(x, heads))
     if not torch.is_grad_enabled():
         return _by_blocks(x, memory, heads)
-    y, _ = _FoldedAttention.apply(x, memory.score, memory.offset, memory.output, heads)
+    y: Tensor = _FoldedAttention.apply(x, memory.score, memory.offset, memory.output, heads)
     return y
 
 
@@ -246,7 +239,7 @@ def _by_blocks(
 
 
 class _FoldedAttention(torch.autograd.Function):
-    """y = softmax(x A + c) B. Also returns the weights, which backward needs.
+    """y = softmax(x A + c) B.
 
     Only the weights are kept, and of the backward pass nothing that is as long as the input but
     the gradient of the input.
@@ -254,30 +247,22 @@ class _FoldedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(
+        ctx: Any,
         x: Tensor,
         score: Tensor,
         offset: Tensor | None,
         output: Tensor,
         heads: int,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Tensor:
         weights = x.new_empty(*x.shape[:2], score.shape[1])
-        memory = FoldedMemory(score, offset, output)
-        y = _by_blocks(x, memory, heads, into=weights)
-        return y, weights
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        x, score, offset, folded, ctx.heads = inputs
-        _, weights = output
-        ctx.mark_non_differentiable(weights)
-        ctx.save_for_backward(x, score, offset, folded, weights)
-        ctx.set_materialize_grads(False)  # or `weights` would get zeros for its gradient
+        y = _by_blocks(x, FoldedMemory(score, offset, output), heads, into=weights)
+        ctx.heads = heads
+        ctx.save_for_backward(x, score, offset, output, weights)
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_y = grads[0]
-        if grad_y is None:
-            return (None,) * 5
         x, score, offset, output, weights = ctx.saved_tensors
         if needs_plain_backward(grad_y):
 

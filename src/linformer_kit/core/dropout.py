@@ -49,13 +49,10 @@ class _Drop(torch.autograd.Function):
     """x * keep * scale, holding one byte a value for the backward pass."""
 
     @staticmethod
-    def forward(x: Tensor, keep: Tensor, p: float) -> Tensor:
-        return (x * keep.view(torch.int8)).mul_(keep_scale(p))
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, keep, ctx.p = inputs
+    def forward(ctx: Any, x: Tensor, keep: Tensor, p: float) -> Tensor:
+        ctx.p = p
         ctx.save_for_backward(keep)
+        return (x * keep.view(torch.int8)).mul_(keep_scale(p))
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:

@@ -86,7 +86,7 @@ class FeedForward(nn.Module):
             return self.w_2(dropout(hidden, drop, training=self.training))
         if not torch.is_grad_enabled() and not drop:
             return self._inferred(x)
-        y, _, _ = _BlockedFeedForward.apply(
+        y: Tensor = _BlockedFeedForward.apply(
             x.reshape(-1, x.shape[-1]),
             self.w_1.weight,
             self.w_1.bias,
@@ -112,10 +112,11 @@ class FeedForward(nn.Module):
 
 
 class _BlockedFeedForward(torch.autograd.Function):
-    """y = W_2 drop(act(W_1 x)), a block of rows at a time. Also returns what backward needs."""
+    """y = W_2 drop(act(W_1 x)), a block of rows at a time."""
 
     @staticmethod
     def forward(
+        ctx: Any,
         x: Tensor,
         w_1: Tensor,
         b_1: Tensor | None,
@@ -123,7 +124,7 @@ class _BlockedFeedForward(torch.autograd.Function):
         b_2: Tensor | None,
         activation: Activation,
         drop: float,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> Tensor:
         rows = x.shape[0]
         y = x.new_empty(rows, w_2.shape[0])
         hidden = x.new_empty(rows, w_1.shape[0])
@@ -135,23 +136,13 @@ class _BlockedFeedForward(torch.autograd.Function):
                 keep[block] = keep_mask(tuple(active.shape), drop)
                 drop_(active, keep[block], drop)
             linear_into(active, w_2, b_2, out=y[block])
-        return y, hidden, keep
-
-    @staticmethod
-    def setup_context(
-        ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]
-    ) -> None:
-        *tensors, ctx.activation, ctx.drop = inputs
-        _, hidden, keep = output
-        ctx.mark_non_differentiable(hidden, keep)
-        ctx.save_for_backward(*tensors, hidden, keep)
-        ctx.set_materialize_grads(False)  # or `hidden` and `keep` would get zeros for theirs
+        ctx.activation, ctx.drop = activation, drop
+        ctx.save_for_backward(x, w_1, b_1, w_2, b_2, hidden, keep)
+        return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_y = grads[0]
-        if grad_y is None:
-            return (None,) * 7
         *inputs, hidden, keep = ctx.saved_tensors
         if needs_plain_backward(grad_y):
             return plain_gradients(

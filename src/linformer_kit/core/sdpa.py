@@ -47,7 +47,10 @@ def sdpa(
     if under_transform():
         return plain_sdpa(query, key, value, mask=mask, causal=causal, drop=drop)
     if torch.is_grad_enabled() and eager_on_cpu(query) and not drop:
-        query, key, value = (_autocast(each) for each in (query, key, value))
+        if torch.is_autocast_enabled("cpu") and query.dtype != torch.float64:
+            # As autocast does for scaled_dot_product_attention.
+            dtype = torch.get_autocast_dtype("cpu")
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         if _uses_flash(query, key, value, mask, causal):
             return _flash(query, key, value, mask, causal)
     return F.scaled_dot_product_attention(
@@ -80,13 +83,6 @@ def plain_sdpa(
     return weights @ for_each_head(value, query.shape[-3])
 
 
-def _autocast(x: Tensor) -> Tensor:
-    """As autocast converts the arguments of scaled_dot_product_attention: all but float64."""
-    if not torch.is_autocast_enabled("cpu") or x.dtype == torch.float64:
-        return x
-    return x.to(torch.get_autocast_dtype("cpu"))
-
-
 def _uses_flash(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
 ) -> bool:
@@ -108,38 +104,27 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causa
     hidden = None
     if mask is not None:
         hidden = torch.where(mask, query.new_zeros(()), query.new_full((), float("-inf")))
-    result: Tensor = _Flash.apply(query, key, value, hidden, causal)[0]
+    result: Tensor = _Flash.apply(query, key, value, hidden, causal)
     return result
 
 
 class _Flash(torch.autograd.Function):
     """The fused kernel with a backward pass that can be differentiated.
 
-    `hidden` is added to the scores: -inf where a key is hidden, else 0. Returns the result and the
-    logarithm of each softmax's denominator, which backward needs.
+    `hidden` is added to the scores: -inf where a key is hidden, else 0.
     """
 
     @staticmethod
     def forward(
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        hidden: Tensor | None,
-        causal: bool,
-    ) -> tuple[Tensor, Tensor]:
-        return FLASH_FORWARD(query, key, value, 0.0, causal, attn_mask=hidden)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        *tensors, ctx.causal = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.save_for_backward(*tensors, *output)
-        ctx.set_materialize_grads(False)  # or the logarithms would get zeros for their gradient
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, hidden: Tensor | None, causal: bool
+    ) -> Tensor:
+        result, logsumexp = FLASH_FORWARD(query, key, value, 0.0, causal, attn_mask=hidden)
+        ctx.causal = causal
+        ctx.save_for_backward(query, key, value, hidden, result, logsumexp)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if grads[0] is None:
-            return (None,) * 5
         query, key, value, hidden, result, logsumexp = ctx.saved_tensors
         if needs_plain_backward(grads[0]):
             mask = None if hidden is None else hidden == 0

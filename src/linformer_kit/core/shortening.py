@@ -200,13 +200,10 @@ class _Beside(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(x: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return x.view_as(x), batched_product(matrix, x), matrix.sum(-1)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, ...]) -> None:
-        ctx.save_for_backward(*inputs)
+    def forward(ctx: Any, x: Tensor, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(x, matrix)
         ctx.set_materialize_grads(False)
+        return x.view_as(x), batched_product(matrix, x), matrix.sum(-1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
