@@ -163,6 +163,45 @@ def test_ctrl_c_is_a_line_and_exit_code_130(tmp_path, times):
     assert program.returncode in ((130,) if times == 1 else (130, -signal.SIGINT))
 
 
+GROWTH = "bench growth --lengths 32 --k 8 --dim 16 --heads 2 --threads 1 --rounds 1 --no-full"
+# As late as possible: the interpreter's own files may lie where nobody else can read them.
+AS_NOBODY = (
+    "import os\n"
+    "def drop(*_):\n    os.getuid() or os.setuid(65534)\n    return []\n"
+    "growth.measured_already = drop\n"
+)
+SMALL_FILES = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "folder", "message"),
+    [
+        (AS_NOBODY, "locked", "Permission denied"),
+        (SMALL_FILES, "free", "File too large"),
+    ],
+    ids=["no permission", "no room"],
+)
+def test_records_that_cannot_be_written_are_one_line(tmp_path, before, folder, message):
+    """As an ordinary user: root may write everywhere."""
+    (tmp_path / "locked").mkdir(mode=0o555)
+    (tmp_path / "free").mkdir(mode=0o777)
+    for parent in (tmp_path, *tmp_path.parents[:2]):
+        parent.chmod(0o755)
+    out = tmp_path / folder / "records.jsonl"
+    code = (
+        "from linformer_kit.bench import growth\n"
+        "growth.peak_memory = lambda *a, **k: growth.PeakMemory()\n"
+        f"{before}"
+        "from linformer_kit.cli import main\n"
+        f"main({[*GROWTH.split(), '--out', str(out)]!r})"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert answer.returncode == 2, answer.stderr
+    assert "Traceback" not in answer.stderr
+    (line,) = [line for line in answer.stderr.splitlines() if line.startswith("linformer: ")]
+    assert line.startswith(f"linformer: cannot write {out}: {message}")
+
+
 def test_a_name_that_is_no_text_is_printed_with_escapes(tmp_path):
     folder = os.fsencode(tmp_path) + b"/\xff\xfe"
     Path(os.fsdecode(folder)).mkdir()
