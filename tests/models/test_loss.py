@@ -150,3 +150,49 @@ def test_no_more_logits_are_made_than_a_chunk_has(monkeypatch):
     language_model_loss(hidden.requires_grad_(), head, labels, chunk=5).backward()
     assert max(seen) == 5
     assert sum(seen) == count  # labelled rows only, and each of them once
+
+
+@pytest.mark.parametrize("kind", ["matrix", "more"])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_second_derivatives_are_those_of_the_plain_form(smoothing, kind):
+    hidden, labels = example()
+    head = heads(bias=True)[kind]
+
+    def second(loss_of):
+        rows = hidden.clone().requires_grad_()
+        inputs = [rows, *head.parameters()]
+        first = torch.autograd.grad(loss_of(rows, head), inputs, create_graph=True)
+        return torch.autograd.grad(sum((g * g.cos()).sum() for g in first), inputs)
+
+    def in_chunks(rows, head):
+        return language_model_loss(rows, head, labels, chunk=4, smoothing=smoothing)
+
+    assert_close(second(in_chunks), second(plain(labels, smoothing)))
+
+
+def test_transforms_of_torch_func_give_the_plain_gradients():
+    hidden, labels = example()
+    head = heads(bias=True)["matrix"]
+    parameters = dict(head.named_parameters())
+
+    def loss(parameters, rows):
+        def call(x):
+            return torch.func.functional_call(head, parameters, (x,))
+
+        return language_model_loss(rows, Called(call), labels, chunk=4)
+
+    found = torch.func.grad(loss, argnums=(0, 1))(parameters, hidden)
+    _, rows, weight, bias = value_and_gradients(plain(labels), hidden, head)
+    expected = {"weight": weight / 3, "bias": bias / 3}, rows / 3
+    assert_close(found, expected)
+
+
+class Called(nn.Module):
+    """A function as a head."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.function(x)

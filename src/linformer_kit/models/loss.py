@@ -5,7 +5,8 @@
 for label smoothing e. The logits of some rows are made, give their part of the loss and of the
 gradients, and are forgotten: with R rows at a time R x V numbers instead of n x V. As the gradient
 of a sum of losses is known when the loss is, it is computed along with it, so nothing is computed
-twice: three products, as in the plain form.
+twice: three products, as in the plain form. A gradient of the gradient, and the transforms of
+torch.func, use the plain form.
 
 Legend: N rows of all positions, R rows of one chunk, M model size, V vocabulary.
 """
@@ -17,10 +18,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from ..core.heads import is_plain
+from ..core.fastpath import is_plain, needs_plain_backward, plain_gradients, under_transform
 from ..core.shortening import at_least_float32
 
 if TYPE_CHECKING:
@@ -46,9 +46,8 @@ def language_model_loss(
     rows = hidden.reshape(-1, hidden.shape[-1])  # (N, M)
     labels = labels.reshape(-1).to(rows.device)
     which = (labels != IGNORED).nonzero()[:, 0]  # the labelled rows
-    if chunk == 0 or which.shape[0] <= chunk:
-        logits = at_least_float32(head(rows[which]))
-        total = F.cross_entropy(logits, labels[which], reduction="sum", label_smoothing=smoothing)
+    if chunk == 0 or which.shape[0] <= chunk or under_transform():
+        total = _total(head(rows[which]), labels[which], smoothing)
     elif isinstance(head, nn.Linear) and is_plain(head):
         total = _ChunkedLoss.apply(
             rows, head.weight, head.bias, labels, which, smoothing, chunk, _autocast(rows)
@@ -73,6 +72,13 @@ def logits_loss(
     )
 
 
+def _total(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
+    """The sum of the losses of logits (R, V), in float32 at least."""
+    return F.cross_entropy(
+        at_least_float32(logits), labels, reduction="sum", label_smoothing=smoothing
+    )
+
+
 def _autocast(rows: Tensor) -> torch.dtype | None:
     """The type that products have here, if autocast decides it."""
     kind = rows.device.type
@@ -90,8 +96,7 @@ def _in_checkpoints(
     """For heads that are more than a matrix: logits are made again for the gradient."""
 
     def part(here: Tensor) -> Tensor:
-        logits = at_least_float32(head(rows[here]))
-        return F.cross_entropy(logits, labels[here], reduction="sum", label_smoothing=smoothing)
+        return _total(head(rows[here]), labels[here], smoothing)
 
     parts = [checkpoint(part, here, use_reentrant=False) for here in which.split(chunk)]
     return torch.stack(parts).sum()
@@ -142,14 +147,31 @@ class _ChunkedLoss(torch.autograd.Function):
             grad_rows,
             None if grad_weight is None else grad_weight.to(weight.dtype),
             None if grad_bias is None or bias is None else grad_bias.to(bias.dtype),
+            rows,
+            weight,
+            bias,
+            labels[which],
+            which,
         )
+        ctx.smoothing, ctx.product = smoothing, product
         return total
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        scaled = (None if grad is None else grad * grads[0] for grad in ctx.saved_tensors)
-        return (*scaled, None, None, None, None, None)
+        *known, rows, weight, bias, labels, which = ctx.saved_tensors
+        product = ctx.product
+
+        def plain(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+            bias = None if bias is None else bias.to(product)
+            logits = F.linear(rows[which].to(product), weight.to(product), bias)
+            return _total(logits, labels, ctx.smoothing)
+
+        if needs_plain_backward(grads[0]):
+            needed = ctx.needs_input_grad[:3]
+            found = plain_gradients(plain, (rows, weight, bias), grads[0], needed)
+        else:
+            found = tuple(None if grad is None else grad * grads[0] for grad in known)
+        return (*found, None, None, None, None, None)
 
 
 def _gradient_of_logits(logits: Tensor, labels: Tensor, smoothing: float) -> Tensor:
