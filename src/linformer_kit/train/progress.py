@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import signal
+import stat
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from .trainer import RunTrainer
 
 STOPPED = 130  # the exit code of a program ended by Ctrl-C
+HANGUP = getattr(signal, "SIGHUP", None)  # not on every system
+SIGNALS = [n for n in (signal.SIGINT, signal.SIGTERM, HANGUP) if n is not None]
 
 
 class Report:
@@ -160,11 +166,11 @@ class Logging(TrainerCallback):
         """Called by the main process and by all others, with the same numbers."""
         scores = numbers(metrics)
         line = {"step": step, "seconds": round(self.seconds, 3), "validation": scores}
-        if self.trainer.args.should_save:
-            self._write(line)
         shown = "  ".join(f"{name} {value:.4g}" for name, value in scores.items())
         self.report.line(f"step {step}: {shown}", **line)
         self._keep_best(step, scores)
+        if self.trainer.args.should_save:  # last: what is in the log is not evaluated again
+            self._write(line)
 
     def _keep_best(self, step: int, scores: dict[str, float]) -> None:
         name, more = MAIN[self.trainer.config.task]
@@ -195,15 +201,22 @@ class Logging(TrainerCallback):
 
 
 class StopPolitely(TrainerCallback):
-    """Ctrl-C (and a scheduler's TERM) save after the step under way; a second one ends at once."""
+    """Save after the step under way on Ctrl-C, a scheduler's TERM or a closed terminal's HUP.
+
+    A second INT or TERM ends at once; a closed terminal may send HUP twice. A signal that is
+    ignored stays ignored: nohup and background jobs rely on it.
+    """
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked = False  # in any process, as of the last `agree`
+        self._received = False  # in this process
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopPolitely:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._ask)
+        if threading.current_thread() is threading.main_thread():  # others may not set handlers
+            for number in SIGNALS:
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._ask)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -211,14 +224,38 @@ class StopPolitely(TrainerCallback):
             signal.signal(number, handler)
 
     def _ask(self, number: int, frame: Any) -> None:
-        if self.asked:
+        if number == HANGUP:
+            _discard_output_of_lost_terminal()
+        elif self._received:
             raise KeyboardInterrupt
-        self.asked = True
+        self._received = True
+
+    def agree(self, args: TrainingArguments) -> bool:
+        """Whether any process was asked: all of them must stop after the same step."""
+        self.asked = self._received
+        if args.world_size > 1:
+            asked = torch.tensor(float(self._received), device=args.device)
+            torch.distributed.all_reduce(asked, op=torch.distributed.ReduceOp.MAX)
+            self.asked = bool(asked)
+        return self.asked
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self.asked:
+        if self.agree(args):
             control.should_save = True
             control.should_training_stop = True
-            control.should_evaluate = False
+            control.should_evaluate = False  # done on resuming, see `validation_due`
+
+
+def _discard_output_of_lost_terminal() -> None:
+    """Writing to a terminal that was closed fails, which would end the run before it is saved."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            number = stream.fileno()
+            if stat.S_ISCHR(os.fstat(number).st_mode) and not os.isatty(number):
+                nowhere = os.open(os.devnull, os.O_WRONLY)
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+        except (OSError, ValueError, AttributeError):
+            continue  # not a file, or closed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import sys
 import threading
 from contextlib import ExitStack, contextmanager
@@ -109,12 +110,14 @@ def _train_and_evaluate(
         trainer.add_callback(TensorBoardCallback(_events(folder.path / "tensorboard")))
     if start is not None:
         report.line(f"resuming from step {step_of(start)}", step=step_of(start), event="resumed")
+        trainer.args.eval_on_start = validation_due(trainer, folder, step_of(start))
     with StopPolitely() as stop, _event_errors_told_once():
         trainer.add_callback(stop)
         try:
             trainer.train(resume_from_checkpoint=None if start is None else str(start))
+            stopped = stop.agree(trainer.args)
         except KeyboardInterrupt:
-            stop.asked = True
+            stopped = True
         except OSError as error:  # what is logged can fill a disk too
             if error.errno not in CANNOT_WRITE:
                 raise
@@ -122,16 +125,24 @@ def _train_and_evaluate(
             raise UserError(f"cannot write to {folder.path}: {reason}. {RESUME_HINT}") from error
         finally:
             report.stop_bar()
-    if stop.asked and trainer.state.global_step < config.train.steps:
+    if stopped:
         saved = folder.last_checkpoint()
         where = "nothing is saved yet" if saved is None else f"saved at step {step_of(saved)}"
-        report.line(f"Stopped: {where}. The same command resumes: {_command()}")
+        report.line(f"Stopped: {where}. {_how_to_resume()}")
         return None
     trainer.save_model_folder(folder.last)
     from ..evaluate.run import evaluate_run
 
     evaluate_run(folder, trainer=trainer, prepared=prepared, report=report)
     return folder
+
+
+def validation_due(trainer: RunTrainer, folder: RunFolder, step: int) -> bool:
+    """Whether the validation of this step is still to be done: a run that is stopped skips it."""
+    settings = trainer.config.train
+    if trainer.eval_dataset is None or (step % settings.eval_every and step < settings.steps):
+        return False
+    return not any(line["step"] == step and "validation" in line for line in folder.metrics())
 
 
 def _checkpoint_to_resume(folder: RunFolder, report: Report) -> Path | None:
@@ -333,5 +344,12 @@ def _wandb(folder: Path) -> list[str]:
     return ["wandb"]
 
 
-def _command() -> str:
-    return " ".join([Path(sys.argv[0]).name, *sys.argv[1:]])
+def _how_to_resume() -> str:
+    """The command that resumes; with --overwrite it would start again."""
+    given = [word for word in sys.argv[1:] if word != "--overwrite"]
+    without = " without --overwrite" if len(given) < len(sys.argv) - 1 else ""
+    if world()[1] > 1:  # started by torchrun, whose own words are not known here
+        return f"The same command{without} resumes."
+    name = Path(sys.argv[0]).name
+    program = ["python", "-m", "linformer_kit.cli"] if name == "__main__.py" else [name]
+    return f"The same command{without} resumes: {shlex.join([*program, *given])}"

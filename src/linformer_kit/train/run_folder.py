@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from ..config.schema import RunConfig
 
 RESUME_HINT = (
-    "What was saved before is intact; make room and give the same command again to resume from "
-    "there."
+    "What was saved before is intact; make room and give the same command again, without "
+    "--overwrite, to resume from there."
 )
 MARKER = "run.json"
 KIND = "linformer-kit run"
