@@ -463,19 +463,19 @@ def test_the_weights_of_a_trace_have_a_gradient(options, length, masked, trainin
     trace, output = seeded(decoder.trace), seeded(decoder)
     assert_close(trace.output, output)  # the same dropout too
     every = (*trace.attentions, *trace.cross_attentions)
-    for weights in every:
-        weights.retain_grad()
+    for kept in (*every, *trace.hidden_states):
+        kept.retain_grad()
     leaves = [x, *decoder.parameters()]
     by_forward = torch.autograd.grad(output.sin().sum(), leaves, allow_unused=True)
     trace.output.sin().sum().backward()
     for mine, theirs in zip([leaf.grad for leaf in leaves], by_forward, strict=True):
         if theirs is not None:
             assert_close(mine, theirs)
-    for weights in every:
-        assert weights.grad.isfinite().all()
-        assert weights.grad.any()
-        if masked:
-            assert not weights.grad[1][:, ~mask[1]].any()
+    for kept in (*every, *trace.hidden_states):
+        assert kept.grad.isfinite().all()
+        assert kept.grad.any()
+    for weights in every if masked else ():
+        assert not weights.grad[1][:, ~mask[1]].any()
 
 
 def test_a_trace_continues_a_state_without_weights():

@@ -122,9 +122,8 @@ class CausalFullAttention(RotaryHeads):
         longer = (0, 0, 0, 0, 0, count)
         all_keys = F.pad(state.key, longer).scatter(1, index, key.to(state.key.dtype))
         all_values = F.pad(state.value, longer).scatter(1, index, value.to(state.value.dtype))
-        if not (
-            torch.compiler.is_compiling() or under_transform()
-        ):  # no row that no sample has reached
+        if not torch.compiler.is_compiling() and not under_transform():
+            # No row that no sample has reached.
             rows = int((position + length).max())
             all_keys, all_values = all_keys[:, :rows], all_values[:, :rows]
         row = torch.arange(all_keys.shape[1], device=x.device)

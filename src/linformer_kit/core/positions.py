@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
+from .fastpath import eager_on_cpu
 from .rotary import angles
 
 Positions = Literal["none", "learned", "sinusoidal"]
@@ -29,7 +30,7 @@ class LearnedPositions(nn.Module):
         """x (B, N, M) -> (B, N, M). `position` (B or 1, N): where rows stand, else 0 ... N-1."""
         length, max_length = x.shape[1], self.weight.shape[0]
         if position is not None:
-            if not torch.compiler.is_compiling() and position.device.type == "cpu":
+            if eager_on_cpu(position):
                 length = int(position.max()) + 1
             self._check_reach(length, max_length)
             return x + F.embedding(position, self.weight)
