@@ -240,6 +240,8 @@ def test_an_attribute_of_one_s_own_is_saved_and_loaded(tmp_path):
     assert LinformerConfig(**config.to_dict()).note == "second try"
     both = LinformerForConditionalGeneration(config)
     assert both.config.note == both.get_decoder().config.note == "second try"
+    with pytest.raises(AttributeError, match="Use another name"):
+        again.custom_attributes = ["note"]
     del again.note
     again.save_pretrained(tmp_path / "again")
     assert not hasattr(LinformerConfig.from_pretrained(tmp_path / "again"), "note")
@@ -318,6 +320,10 @@ def test_values_given_when_loading_must_fit(tmp_path):
     assert LinformerConfig.from_pretrained(tmp_path, k=24).k == 24
     with pytest.raises(ValueError, match="got k=25, max_position_embeddings=24"):
         LinformerConfig.from_pretrained(tmp_path, k=25)
+    assert LinformerConfig.from_json_file(tmp_path / "config.json").k == 6
+    (tmp_path / "part.json").write_text('{"k": 6}')
+    with pytest.raises(ValueError, match="the configuration lacks 'vocab_size'"):
+        LinformerConfig.from_json_file(tmp_path / "part.json")
     for wrong in (None, [], "abc", 3):
         with pytest.raises(ValueError, match="must be a dictionary: got"):
             LinformerConfig.from_dict(wrong)

@@ -1,25 +1,22 @@
 """LinformerConfig: one flat configuration for every model.
 
 Names are BERT's where BERT has the thing; the rest are the core's. A value is checked by its rule
-(`rules.py`) when it is set. Whether values fit each other is checked when a config is made, by
-building the core's modules without memory, so that what the core refuses, the config refuses.
+(`rules.py`) when it is set. Whether values fit each other is checked when a config is made
+(`fit.py`).
 """
 
 import dataclasses
 import json
-import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import GenerationConfig, PreTrainedConfig
 
-from ..core.decoder import LinformerDecoder
-from ..core.encoder import LinformerEncoder
 from ..core.names import CONFIG_NAMES, unknown_names
 from ..core.plan import Plan
-from ..core.positions import Positions, build_positions
+from ..core.positions import Positions
+from .fit import check_fit
 from .rules import POOLINGS as POOLINGS  # imported from here by others
 from .rules import RULES, shown
 
@@ -79,6 +76,8 @@ class LinformerConfig(PreTrainedConfig):
 
     An unknown argument is an error. An attribute that is set later (`config.note = "v2"`) is kept:
     it is saved, with its name under `custom_attributes`, and loaded again. Its value must be JSON.
+
+    transformers' chunk_size_feed_forward changes nothing: rows are worked on in blocks anyway.
 
     """
 
@@ -157,7 +156,7 @@ class LinformerConfig(PreTrainedConfig):
         for name in others.keys() & RULES.keys():
             RULES[name](name, others[name])
         super().__post_init__(**others)
-        self._check()
+        check_fit(self)
         try:
             self.validate()
         except StrictDataclassError as error:
@@ -166,6 +165,10 @@ class LinformerConfig(PreTrainedConfig):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in RULES:
             RULES[name](name, value)
+        if name == CUSTOM:
+            raise AttributeError(
+                f"{CUSTOM} is a list that save_pretrained makes. Use another name."
+            )
         try:
             super().__setattr__(name, value)
         except StrictDataclassError as error:
@@ -200,10 +203,14 @@ class LinformerConfig(PreTrainedConfig):
         try:
             made = super().from_dict(dict(config_dict), **kwargs)
             if changed:
-                (made[0] if isinstance(made, tuple) else made)._check()
+                check_fit(made[0] if isinstance(made, tuple) else made)
         except TypeError as error:
             raise ValueError(str(error)) from error
         return made
+
+    @classmethod
+    def from_json_file(cls, json_file: Any) -> "LinformerConfig":
+        return cls.from_dict(cls._dict_from_json_file(json_file))
 
     @classmethod
     def _dict_from_json_file(cls, json_file: Any) -> dict[str, Any]:
@@ -282,7 +289,7 @@ class LinformerConfig(PreTrainedConfig):
     def of_decoder(self) -> "LinformerConfig":
         """The configuration of the decoder in a model that has an encoder too: a causal model's."""
         own = {
-            name: self._of_decoder(name)
+            name: self.of_decoder_value(name)
             for name in (
                 "vocab_size",
                 "hidden_size",
@@ -322,7 +329,7 @@ class LinformerConfig(PreTrainedConfig):
     def norms_embeddings(self) -> bool:
         return self.norm == "post" if self.embedding_norm is None else self.embedding_norm
 
-    def _of_decoder(self, name: str) -> Any:
+    def of_decoder_value(self, name: str) -> Any:
         own = getattr(self, f"decoder_{name}")
         return getattr(self, name) if own is None else own
 
@@ -348,84 +355,10 @@ class LinformerConfig(PreTrainedConfig):
             "qkv_bias": self.qkv_bias,
         }
 
-    def _check(self) -> None:
-        """Refuse values that do not fit each other."""
-        if self.is_decoder and self.neighbours:
-            raise ValueError(
-                "neighbours are those on both sides, and a causal model must not see the later "
-                f"ones: got neighbours={self.neighbours}. Leave it 0: the window shows a token "
-                "those before it."
-            )
-        self._check_embeddings()
-        self._check_core()
-
-    def _check_embeddings(self) -> None:
-        if self.is_decoder and self.feature_size is not None:
-            raise ValueError(
-                f"a causal model reads tokens: got feature_size={self.feature_size}. Leave it "
-                "None, or use an encoder."
-            )
-        sizes = {
-            name: self._of_decoder(name) == getattr(self, name)
-            for name in ("vocab_size", "hidden_size")
-        }
-        if self.is_encoder_decoder and self.shares_embeddings and not all(sizes.values()):
-            odd = next(name for name, same in sizes.items() if not same)
-            raise ValueError(
-                f"one table serves encoder and decoder only if they have one {odd}: got "
-                f"{getattr(self, odd)} and decoder_{odd}={self._of_decoder(odd)}. Pass "
-                "share_embeddings=False."
-            )
-
     @property
     def shares_embeddings(self) -> bool:
         """Whether an encoder and a decoder have one table; an encoder of features has none."""
         return self.share_embeddings and self.feature_size is None
-
-    def _check_core(self) -> None:
-        """Build what the models are built of, on no device: the core knows what it refuses."""
-        try:
-            with torch.device("meta"):
-                build_positions(self.positions, self.max_position_embeddings, self.hidden_size)
-                if self.is_decoder:
-                    LinformerDecoder(**self.decoder_arguments() | {"depth": 1})
-                else:
-                    LinformerEncoder(**self.encoder_arguments() | self._different_layers())
-        except (TypeError, ValueError) as error:
-            names = {**CONFIG_NAMES, "k": "num_slots"} if self.is_decoder else CONFIG_NAMES
-            raise type(error)(_renamed(str(error), names)) from error
-        except RuntimeError as error:
-            raise ValueError(
-                "a matrix of these sizes is too large for torch: got "
-                f"hidden_size={self.hidden_size}, intermediate_size={self.intermediate_size}, "
-                f"num_attention_heads={self.num_attention_heads}, head_dim={self.head_dim}, "
-                f"max_position_embeddings={self.max_position_embeddings}. Use smaller ones."
-            ) from error
-        if self.is_encoder_decoder:
-            self._check_decoder()
-
-    def _check_decoder(self) -> None:
-        """The decoder of a model with both, whose values are those of `decoder_*`."""
-        try:
-            own = self.of_decoder()
-            with torch.device("meta"):
-                arguments = own.decoder_arguments(context_dim=self.hidden_size)
-                LinformerDecoder(**arguments | {"depth": 1})
-        except (RuntimeError, TypeError, ValueError) as error:
-            text = _renamed(_one_line(error), {**CONFIG_NAMES, "k": "context_k"})
-            raise ValueError(f"the decoder (decoder_*, context_*): {text}") from error
-
-    def _different_layers(self) -> dict[str, Any]:
-        """The layers with the smallest and the largest k: what fits them fits the others."""
-        if not isinstance(self.k, list):
-            return {"depth": 1}
-        if len(self.k) != self.num_hidden_layers:
-            raise ValueError(
-                f"k must be one number or one for each of the {self.num_hidden_layers} layers: got "
-                f"{len(self.k)}, {shown(self.k)}."
-            )
-        extremes = sorted({min(self.k), max(self.k)})
-        return {"depth": len(extremes), "k": extremes}
 
     def _unknown(self, names: Iterable[str]) -> list[str]:
         """Those that are neither fields nor transformers' own."""
@@ -453,12 +386,6 @@ def own_fields() -> list[str]:
 
 def _written_by(config_dict: dict[str, Any]) -> str:
     return f"with transformers {config_dict.get('transformers_version', 'of unknown version')}"
-
-
-def _renamed(text: str, names: dict[str, str]) -> str:
-    """A message of the core in this configuration's names."""
-    words = re.compile(rf"\b({'|'.join(names)})\b")
-    return words.sub(lambda found: names[found[0]], text)
 
 
 def _one_line(error: Exception) -> str:
