@@ -18,8 +18,7 @@ def require_hub(name: str, file: str) -> None:
 
     `file` is what would be loaded, such as config.json.
     """
-    from huggingface_hub import constants, try_to_load_from_cache
-    from huggingface_hub.utils import get_session
+    from huggingface_hub import constants, get_session, try_to_load_from_cache
 
     with user_input(f"cannot look for {name}"):  # a path may be too long for the system
         here = Path(name).expanduser().exists()

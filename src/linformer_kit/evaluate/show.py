@@ -9,7 +9,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import UserError
-from ..train.run_folder import RunFolder, step_of
+from ..runs.models import step_of
+from ..train.run_folder import RunFolder
 from .metrics import MAIN, numbers
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def show(evaluation: dict[str, Any]) -> Group:
 
 def summaries(folder: Path) -> list[dict[str, Any]]:
     """Every run below a folder: its task, how far it is, and its scores."""
-    found = []
+    found: list[dict[str, Any]] = []
     for path in sorted(folder.rglob("config.yaml")):
         run = RunFolder(path.parent)
         if not run.checkpoints.is_dir():

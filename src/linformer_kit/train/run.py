@@ -25,10 +25,11 @@ from ..data.rows import Rows
 from ..errors import UserError
 from ..evaluate.metrics import Metrics
 from ..runs.lock import lock_run
+from ..runs.models import step_of
 from .build import build_model, check_memory
 from .environment import describe
 from .progress import Logging, Report, StopPolitely, tell_unread
-from .run_folder import RESUME_HINT, RunFolder, step_of, write_whole
+from .run_folder import RESUME_HINT, RunFolder, write_whole
 from .trainer import RunTrainer, scores_of
 
 if TYPE_CHECKING:

@@ -268,7 +268,7 @@ class RunFolder:
 
     def intact_checkpoint(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint that is undamaged, and what is wrong with newer ones."""
-        problems = []
+        problems: list[str] = []
         for path in reversed(self.checkpoint_folders()):
             problem = damage(path) or unreadable(path)
             if problem is None:

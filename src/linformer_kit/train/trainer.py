@@ -25,7 +25,8 @@ from ..core.learning import by_rate
 from ..errors import UserError
 from ..evaluate.scores import row_scores
 from ..runs.manifest import STAGING, remove_written, replace_folder
-from .run_folder import CHECKPOINT, RESUME_HINT, RunFolder
+from ..runs.models import CHECKPOINT
+from .run_folder import RESUME_HINT, RunFolder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
