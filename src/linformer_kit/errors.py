@@ -25,10 +25,12 @@ def user_input(what: str, *, remedy: str = "") -> Iterator[None]:
     """
     try:
         yield
-    except UserError:
+    except (UserError, BrokenPipeError):  # a closed pipe is not about the input
         raise
     except Exception as error:
-        message = f"{what}: {reason_of(error)}"
+        named = isinstance(error, OSError) and str(error.filename) in what
+        reason = str(error.strerror) if named and error.strerror else reason_of(error)
+        message = f"{what}: {reason}"
         if not message.endswith((".", "!", "?")):
             message += "."
         raise UserError(f"{message} {remedy}".rstrip()) from error

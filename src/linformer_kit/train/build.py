@@ -82,6 +82,8 @@ def check_memory(
     if parameters is None:
         hidden = int(options.get("intermediate_size") or LinformerConfig.intermediate_size)
         parameters = layers * (4 * width * width + 2 * width * hidden)
+        if config.task != "clm" and options.get("position_embedding_type") in (None, "learned"):
+            parameters += config.data.max_length * width
     tokens = int(config.train.batch_size // config.train.accumulate * mean_length)
     kept = 2 if config.train.gradient_checkpointing else layers + 1
     shards = int(os.environ.get("WORLD_SIZE", "1"))
