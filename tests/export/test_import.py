@@ -9,9 +9,6 @@ import pytest
 
 USES = {
     "onnx": "from linformer_kit.export.exporter import export_onnx; export_onnx(None, 'a.onnx')",
-    "onnxscript": (
-        "from linformer_kit.export.exporter import export_onnx; export_onnx(None, 'a.onnx')"
-    ),
     "onnxruntime": "from linformer_kit.export.runtime import OnnxModel; OnnxModel('a.onnx')",
 }
 

@@ -8,9 +8,9 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("module", ["models", "models.config", "models.encoder"])
-@pytest.mark.parametrize("missing", ["transformers"])
-def test_a_missing_package_is_named_with_the_remedy(missing, module):
+@pytest.mark.parametrize("module", ["models", "models.config"])
+def test_a_missing_package_is_named_with_the_remedy(module):
+    missing = "transformers"
     code = (
         f"import sys; sys.modules[{missing!r}] = None\n"  # importing it raises
         f"try:\n    import linformer_kit.{module}\n"
