@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import shlex
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -188,3 +193,95 @@ def test_ctrl_c_before_and_after_training_is_one_line_and_the_same_command_goes_
     place.unlink()
     finish(tmp_path, "train", path)
     assert results(tmp_path / "run") == uninterrupted
+
+
+def pause_on_a_terminal(given):
+    """The same on a terminal of its own."""
+    place, step, terminal = given
+    os.setsid()
+    handle = os.open(terminal, os.O_RDWR)  # the first one a session opens controls it
+    for number in (0, 1, 2):
+        os.dup2(handle, number)
+    os.close(handle)
+    pause_in_step((place, step))
+
+
+def test_a_closed_terminal_saves_and_the_same_command_resumes_to_the_same_bits(
+    tmp_path, uninterrupted
+):
+    path = tiny.write(tmp_path, log_every=1)
+    ours, theirs = os.openpty()
+    command, place = start_and_pause(tmp_path, path, pause_on_a_terminal, 5, os.ttyname(theirs))
+    os.close(theirs)
+    os.close(ours)
+    command.wait_for(lambda: not signal_pending(command.process.pid, signal.SIGHUP))
+    commands.resume(place)
+    assert command.wait() == 130
+    assert RunFolder(tmp_path / "run").last_checkpoint().name == "checkpoint-5"
+    finish(tmp_path, "train", path)
+    assert results(tmp_path / "run") == uninterrupted
+
+
+def signal_pending(pid, number):
+    """Whether a signal was sent to a process that has not handled it."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    return bool(int(fields["ShdPnd"], 16) >> (number - 1) & 1)
+
+
+def pause_with_signals_ignored(given):
+    """As nohup and a shell's background jobs do."""
+    for number in (signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    pause_in_step(given)
+
+
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path, uninterrupted):
+    path = tiny.write(tmp_path)
+    command, place = start_and_pause(tmp_path, path, pause_with_signals_ignored, 5)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGINT):
+        command.send(number)
+    commands.resume(place)
+    assert command.wait() == 0
+    assert results(tmp_path / "run") == uninterrupted
+
+
+def test_a_thread_that_is_not_the_main_one_can_train(tmp_path, uninterrupted):
+    config = load(tiny.write(tmp_path))
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(train, config).result() is not None
+    assert results(tmp_path / "run") == uninterrupted
+
+
+def pause_in_a_process_group(given):
+    os.setpgid(0, 0)
+    multiprocessing.set_start_method("fork", force=True)  # of workers
+    pause_in_step(given)
+
+
+def test_ctrl_c_reaches_the_workers_too_and_the_step_is_saved(tmp_path, uninterrupted):
+    """A terminal sends it to all processes of a command."""
+    path = tiny.write(tmp_path, workers=2)
+    command, place = start_and_pause(tmp_path, path, pause_in_a_process_group, 5)
+    os.killpg(command.process.pid, signal.SIGINT)
+    commands.resume(place)
+    assert command.wait() == 130
+    assert command.err == ""
+    assert command.out.splitlines()[-1].startswith("Stopped: saved at step 5. ")
+    finish(tmp_path, "train", path, "train.workers=0")
+    assert results(tmp_path / "run") == uninterrupted
+
+
+def test_the_hint_never_overwrites(tmp_path):
+    """After --overwrite the same command would remove what was saved."""
+    path = tiny.write(tmp_path / "a b")
+    command, place = start_and_pause(
+        tmp_path, path, pause_in_step, 3, words=["--overwrite", "seed=1"]
+    )
+    command.send(signal.SIGINT)
+    commands.resume(place)
+    assert command.wait() == 130
+    said = "The same command without --overwrite resumes: linformer "
+    (_, _, words) = command.out.splitlines()[-1].partition(said)
+    assert shlex.split(words) == ["train", str(path), "seed=1"]
+    assert '"step": 3, "event": "resumed"' in finish(tmp_path, *shlex.split(words))
