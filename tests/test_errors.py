@@ -25,7 +25,7 @@ def recurse():
     [
         (lambda: json.loads("{"), "Expecting property name"),
         (lambda: {}["width"], "the key 'width' is missing"),
-        (lambda: int("x" * 1000), "..."),
+        (lambda: int("x" * 1000), "invalid literal for int()"),
         (lambda: b"\xff".decode(), "can't decode byte 0xff"),
         (lambda: [][1], "IndexError: list index out of range"),
         (lambda: None.weight, "AttributeError"),
