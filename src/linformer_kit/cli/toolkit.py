@@ -154,17 +154,16 @@ def compare(
         silence_libraries()
         from ..compare.run import compare as compare_runs
 
-        with _reading() as tell:
-            report = compare_runs(
-                config,
-                overrides or [],
-                vary or [],
-                seeds=seeds,
-                out=out,
-                overwrite=overwrite,
-                tell=tell,
-                say=lambda line: typer.echo(line, err=True),
-            )
+        report = compare_runs(
+            config,
+            overrides or [],
+            vary or [],
+            seeds=seeds,
+            out=out,
+            overwrite=overwrite,
+            reading=_reading,
+            say=lambda line: typer.echo(line, err=True),
+        )
     if report is None:
         raise typer.Exit(STOPPED)
     typer.echo(report)

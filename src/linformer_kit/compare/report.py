@@ -27,7 +27,6 @@ def report(records: Sequence[Record], notes: Sequence[str] = ()) -> tuple[str, d
     pictures = plot_curves(groups) | plot_over(groups)
     text = "\n".join(
         [
-            WRITTEN_BY,
             _title(groups),
             "",
             *table(groups, names),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,16 +20,24 @@ from . import measure
 from .baseline import Baseline, baseline
 from .folder import README, RECORDS, ComparisonFolder
 from .plots import plot_names
-from .report import report, summaries
+from .report import WRITTEN_BY, report, summaries
 from .variants import Variant, is_vanilla, variants
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from ..bench.records import Record
     from ..config.schema import RunConfig
     from ..data.corpus import Part
     from ..train.run_folder import RunFolder
+
+
+Tell = Callable[[str, int, int], None]  # what is done, how many bytes of how many
+
+
+def _quiet(what: str, done: int, total: int) -> None:
+    """Show nothing."""
 
 
 class Run(NamedTuple):
@@ -46,13 +56,13 @@ def compare(
     seeds: int = 1,
     out: Path | None = None,
     overwrite: bool = False,
-    tell: Callable[[str, int, int], None] = lambda what, done, total: None,
+    reading: Callable[[], AbstractContextManager[Tell]] = lambda: nullcontext(_quiet),
     say: Callable[[str], None] = lambda line: None,
 ) -> str | None:
     """The report, also kept as README.md beside its plots and records. None if stopped.
 
     `seeds` trains every variant that often, with the seed of the configuration, the next, and so
-    on. `tell` is called while data are read, `say` with lines for people.
+    on. `reading` shows a progress bar while data are read, `say` a line.
     """
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1: got {seeds}.")
@@ -69,14 +79,15 @@ def compare(
     first: dict[str, RunConfig] = {}  # of each variant by its name: the first seed
     for run in runs:
         first.setdefault(run.variant.name, run.config)
-    for run in runs:  # whatever is wrong with one variant is told before any is trained
-        prepare(run.config, tell=tell)
+    with reading() as tell:
+        for run in runs:  # whatever is wrong with one variant is told before any is trained
+            prepare(run.config, tell=tell)
     sizes = {name: measure.parameters(config) for name, config in first.items()}
     home.open()
     records: list[Record] = []
     baselines: dict[str, Baseline | None] = {}
     for run in runs:
-        folder = train(run.config, overwrite=overwrite, tell=tell, label=run.label)
+        folder = train(run.config, overwrite=overwrite, label=run.label)
         if folder is None:
             return None
         records.append(_record(run, folder, baselines))
@@ -94,7 +105,8 @@ def compare(
         }
     text, pictures = report(records, notes)
     lines = [json.dumps(record) + "\n" for record in (*records, *summaries(records))]
-    home.write({README: text.encode(), RECORDS: "".join(lines).encode(), **pictures})
+    readme = f"{WRITTEN_BY}\n{text}"
+    home.write({README: readme.encode(), RECORDS: "".join(lines).encode(), **pictures})
     return f"{text}\nkept in {home.path}"
 
 
