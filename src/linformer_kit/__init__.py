@@ -1,7 +1,6 @@
 """Linformer: Transformers whose time and memory grow linearly with the length of the input."""
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,10 +14,7 @@ if TYPE_CHECKING:
     from .core.resize import resize_max_length
     from .core.state import DecoderState, join_states
 
-try:
-    __version__ = version("linformer-kit")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+unknown"
+    __version__: str
 
 __all__ = [
     "DecoderState",
@@ -36,6 +32,7 @@ __all__ = [
 
 # Imported on first use: importing torch takes a second or more, which `linformer --help` and a
 # mistake in a configuration need not wait for. A test compares this with the imports above.
+# The version too: until the command line runs, Ctrl-C ends it with a traceback.
 _MODULES = {
     "DecoderState": "state",
     "LinformerAttention": "attention",
@@ -53,11 +50,23 @@ _MODULES = {
 if not TYPE_CHECKING:  # hidden from type checkers, which then refuse unknown names
 
     def __getattr__(name: str) -> object:
-        if name not in _MODULES:
+        if name == "__version__":
+            value = _version()
+        elif name in _MODULES:
+            value = getattr(import_module(f".core.{_MODULES[name]}", __name__), name)
+        else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f".core.{_MODULES[name]}", __name__), name)
         globals()[name] = value
         return value
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("linformer-kit")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+unknown"
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import shlex
+import shutil
 import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from linformer_kit.config.load import load
+from linformer_kit.errors import UserError
 from linformer_kit.train.run import train
 from linformer_kit.train.run_folder import RunFolder
 
@@ -285,3 +287,70 @@ def test_the_hint_never_overwrites(tmp_path):
     (_, _, words) = command.out.splitlines()[-1].partition(said)
     assert shlex.split(words) == ["train", str(path), "seed=1"]
     assert '"step": 3, "event": "resumed"' in finish(tmp_path, *shlex.split(words))
+
+
+# Kills while a run's folder is made or removed.
+
+
+def die_before(given):
+    """Be killed before the nth change of a name in a run's folder."""
+    run, number = given
+    seen = []
+
+    def counted(real):
+        def changed(self, *args, **kwargs):
+            if run in (self, *self.parents):
+                seen.append(self)
+                if len(seen) == number:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            return real(self, *args, **kwargs)
+
+        return changed
+
+    for name in ("mkdir", "replace", "rename", "unlink", "rmdir"):
+        setattr(Path, name, counted(getattr(Path, name)))
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_killed_while_the_folder_is_made_the_same_command_completes(tmp_path, number):
+    path = tiny.write(tmp_path, steps=2, eval_every=2)
+    run = tmp_path / "run"
+    code, _, _ = commands.run(
+        tmp_path / "log", "train", path, before=die_before, given=(run, number)
+    )
+    assert code == -signal.SIGKILL
+    finish(tmp_path, "train", path)
+    assert RunFolder(run).finished
+
+
+@pytest.mark.parametrize("number", [3, 6, 13, 20, 28, 33, 35, 37])
+def test_killed_while_it_overwrites_the_same_command_completes(tmp_path, overwritten, number):
+    run = tmp_path / "run"
+    path = tiny.write(tmp_path, steps=2, eval_every=2)
+    shutil.copytree(overwritten, run)
+    (run / "best/notes.txt").write_text("mine")
+    words = ("train", path, "seed=1", "--overwrite")
+    code, _, _ = commands.run(tmp_path / "log", *words, before=die_before, given=(run, number))
+    assert code == -signal.SIGKILL
+    assert not RunFolder(run).finished
+    finish(tmp_path, *words)
+    assert RunFolder(run).finished
+    assert RunFolder(run).config().seed == 1
+    assert (run / "best/notes.txt").read_text() == "mine"
+
+
+@pytest.fixture(scope="module")
+def overwritten(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("overwritten")
+    train(load(tiny.write(folder, steps=2, eval_every=2)))
+    return folder / "run"
+
+
+def test_results_without_their_configuration_are_refused(tmp_path, overwritten):
+    run = tmp_path / "run"
+    path = tiny.write(tmp_path, steps=2, eval_every=2)
+    shutil.copytree(overwritten, run)
+    (run / "evaluation.json").unlink()
+    (run / "config.yaml").unlink()
+    with pytest.raises(UserError, match=r"cannot read .*config\.yaml: No such file"):
+        train(load(path))

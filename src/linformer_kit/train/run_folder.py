@@ -104,6 +104,12 @@ class RunFolder:
         except (OSError, ValueError, AttributeError, RecursionError):
             return False
 
+    @property
+    def _has_results(self) -> bool:
+        """Whether anything is there that was computed."""
+        models = any((self.path / name).exists() for name in MODELS)
+        return models or self.metrics_file.exists() or bool(self.checkpoint_folders())
+
     @classmethod
     def existing(cls, path: Path) -> RunFolder:
         """The folder of a run that was started."""
@@ -139,6 +145,8 @@ class RunFolder:
         if overwrite:
             self._check_place(config)
             return
+        if not self.config_file.exists() and not self._has_results:
+            return  # a start that was killed before it wrote its configuration
         with user_input(f"cannot read {self.config_file}"):
             there = yaml_text.parse(self.config_file.read_text(encoding="utf-8"))
         difference = _difference(_flat(there), _flat(configs.resolved(config)))
@@ -216,7 +224,12 @@ class RunFolder:
                 )
 
     def _remove_run(self) -> list[Path]:
-        """Remove what a run wrote here, the marker last. What is left is returned."""
+        """Remove what a run wrote here, the marker last. What is left is returned.
+
+        First goes what says that the run is finished: a kill may leave the rest half removed.
+        """
+        if not self.evaluation_file.is_symlink():
+            self.evaluation_file.unlink(missing_ok=True)
         for name in MODELS:
             remove_written(self.path / name)
         for path in self.checkpoint_folders():
