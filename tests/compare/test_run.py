@@ -123,6 +123,12 @@ def test_a_stopped_comparison_resumes_and_trains_only_what_is_left(
     assert "k-8 is finished" not in said
 
 
+def test_several_processes_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="compare trains in one process"):
+        compare(tiny.write(tmp_path), [], ["model.k=4"], out=tmp_path / "c")
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_project_folder_is_left_alone(tmp_path, monkeypatch, overwrite):
     path = tiny.write(tmp_path, steps=2)

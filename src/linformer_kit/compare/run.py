@@ -15,7 +15,7 @@ from ..config import yaml_text
 from ..data.prepare import prepare
 from ..errors import UserError, user_input
 from ..evaluate.metrics import numbers
-from ..train.run import train
+from ..train.run import train, world
 from . import measure
 from .baseline import Baseline, baseline
 from .folder import README, RECORDS, ComparisonFolder
@@ -64,6 +64,8 @@ def compare(
     `seeds` trains every variant that often, with the seed of the configuration, the next, and so
     on. `reading` shows a progress bar while data are read, `say` a line.
     """
+    if world()[1] > 1:
+        raise UserError("compare trains in one process: start it without torchrun.")
     if seeds < 1:
         raise UserError(f"--seeds must be at least 1: got {seeds}.")
     if seeds > 1 and any(one.partition("=")[0].strip() == "seed" for one in vary):
