@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist worksteal
 BACKENDS := .venv-backends
 BACKENDS_INSTALLED := $(BACKENDS)/.installed
 
@@ -18,8 +19,8 @@ run: $(INSTALLED) ## Train both Transformers, measure them, look inside: report.
 	$(BIN)/linformer spectrum runs/first-look/projection-full --text python-docs --out results/first-look/spectrum.jsonl
 	$(BIN)/linformer report runs/first-look results/first-look --out report.html
 
-test: $(INSTALLED) ## Run the fast tests.
-	$(BIN)/python -m pytest -m 'not slow'
+test: $(INSTALLED) ## Run the fast tests, one worker a core.
+	$(TEST) -m 'not slow'
 
 test-slow: $(INSTALLED) ## Run the tests that take long.
 	$(BIN)/python -m pytest -m slow
@@ -33,7 +34,7 @@ check: $(INSTALLED) ## Lint, check format and types, run the fast tests.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
-	$(BIN)/python -m pytest -m 'not slow'
+	$(TEST) -m 'not slow'
 
 clean: ## Remove the environment and everything that tools have left; results/ and runs/ stay.
 	rm -rf .venv $(BACKENDS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info

@@ -73,6 +73,7 @@ def train(
         report.line(f"{folder.path} is finished. --overwrite trains it again.")
         return folder
     prepared = prepare(config, tell=tell)
+    tell("prepared", 1, 1)  # the end of a progress bar
     for part, counts in prepared.meta["parts"].items():
         tell_unread(report, part, counts, config.data.max_length)
     set_machine(config)
