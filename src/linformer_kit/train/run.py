@@ -91,8 +91,9 @@ def train(
         trainer = make_trainer(
             config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
         )
-        trainer.accelerator.wait_for_everyone()
-        return _train_and_evaluate(trainer, folder, prepared, report)
+        with _lost_processes_told():
+            trainer.accelerator.wait_for_everyone()
+            return _train_and_evaluate(trainer, folder, prepared, report)
 
 
 def _train_and_evaluate(
@@ -323,6 +324,21 @@ def _event_errors_told_once() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = usual
+
+
+@contextmanager
+def _lost_processes_told() -> Iterator[None]:
+    """One process of several ends: the others are told so by an error of the connection."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+        if world()[1] == 1 or not lost:
+            raise
+        raise UserError(
+            "another process of this run has ended, so this one ends too. What was saved before "
+            f"is intact. {_how_to_resume()}"
+        ) from error
 
 
 def _wandb(folder: Path) -> list[str]:
