@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from linformer_kit.bench.machine import describe
-from linformer_kit.bench.timing import alternate, fixed_threads, times_faster
 from linformer_kit.core.cached import CausalFullAttention
 from linformer_kit.core.causal import CausalLinformerAttention
+from linformer_kit.measure.machine import describe
+from linformer_kit.measure.timing import alternate, fixed_threads, times_faster
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,8 +17,8 @@ from pathlib import Path
 import torch
 from transformers.generation.streamers import BaseStreamer
 
-from linformer_kit.bench.machine import describe
-from linformer_kit.bench.memory import Work, peak_memory
+from linformer_kit.measure.machine import describe
+from linformer_kit.measure.memory import Work, peak_memory
 from linformer_kit.models import LinformerConfig, LinformerForCausalLM
 
 HERE = Path(__file__).stem

@@ -20,7 +20,7 @@ import time
 import torch
 
 from linformer_kit import LinformerEncoder, keep_memory
-from linformer_kit.bench import machine
+from linformer_kit.measure import machine
 
 
 def measure(arguments: argparse.Namespace) -> dict[str, object]:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from linformer_kit.bench import machine
 from linformer_kit.bench.gemm import SIZE, gemm, gemm_flops
-from linformer_kit.bench.timing import alternate, fixed_threads
 from linformer_kit.core.attend import FLASH_BACKWARD, FLASH_FORWARD, split_heads
+from linformer_kit.measure import machine
+from linformer_kit.measure.timing import alternate, fixed_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from linformer_kit.bench.machine import describe
-from linformer_kit.bench.memory import Work, peak_memory
-from linformer_kit.bench.timing import alternate, fixed_threads
+from linformer_kit.measure.machine import describe
+from linformer_kit.measure.memory import Work, peak_memory
+from linformer_kit.measure.timing import alternate, fixed_threads
 from linformer_kit.models import LinformerConfig, LinformerForCausalLM, LinformerForMaskedLM
 
 if TYPE_CHECKING:

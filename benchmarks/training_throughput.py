@@ -20,10 +20,10 @@ from typing import Any
 import torch
 import yaml
 
-from linformer_kit.bench import machine
 from linformer_kit.config.load import load
 from linformer_kit.data.prepare import Prepared, prepare
 from linformer_kit.data.rows import Rows
+from linformer_kit.measure import machine
 from linformer_kit.train.build import build_model
 from linformer_kit.train.run import collator, make_trainer, training_order
 

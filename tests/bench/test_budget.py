@@ -7,7 +7,7 @@ import torch
 
 from linformer_kit.bench.budget import BudgetBench, build, cells
 from linformer_kit.bench.budget_view import figures, growth, sheets
-from linformer_kit.bench.cells import measure_cells
+from linformer_kit.measure.cells import measure_cells
 
 MACHINE = {"cpu": "a CPU", "cores": 2, "threads": 1, "python": "3", "torch": "2", "seed": 0}
 TINY = BudgetBench(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from linformer_kit.bench.cells import measure_cells
 from linformer_kit.bench.decode import DecodeBench, build, cells, generate, state_at
 from linformer_kit.bench.decode_view import figures, sheets
+from linformer_kit.measure.cells import measure_cells
 
 MACHINE = {"cpu": "a CPU", "cores": 2, "threads": 1, "python": "3", "torch": "2", "seed": 0}
 TINY = DecodeBench(

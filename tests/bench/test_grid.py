@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from linformer_kit.bench import grid as grid_module
-from linformer_kit.bench.cells import measure_cells
 from linformer_kit.bench.grid import GridBench, build, cells
 from linformer_kit.bench.grid_view import (
     best_saving,
@@ -19,6 +18,7 @@ from linformer_kit.bench.grid_view import (
 from linformer_kit.bench.paper import LENGTHS, TABLE_3
 from linformer_kit.bench.vanilla import MaterialisedEncoder, materialised_bytes
 from linformer_kit.core.encoder import EncoderLayer, LinformerEncoder
+from linformer_kit.measure.cells import measure_cells
 
 MACHINE = {"cpu": "a CPU", "cores": 2, "threads": 1, "python": "3", "torch": "2", "seed": 0}
 TINY = GridBench(lengths=(32, 64), ks=(8, 32), dim=16, num_heads=2, tokens=64, rounds=1, threads=1)

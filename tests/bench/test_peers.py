@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from linformer_kit.bench.cells import measure_cells
 from linformer_kit.bench.contestants import Point
 from linformer_kit.bench.peer_equality import COPIES, largest_difference
 from linformer_kit.bench.peer_models import OURS, PEERS, build, why_missing
 from linformer_kit.bench.peers import PeersBench, cells
 from linformer_kit.bench.peers_view import figures, rows_behind, sheets
+from linformer_kit.measure.cells import measure_cells
 
 POINT = Point(dim=32, num_heads=4, k=16, length=64, depth=2)
 MACHINE = {"cpu": "a CPU", "cores": 2, "threads": 1, "python": "3", "torch": "2", "seed": 0}

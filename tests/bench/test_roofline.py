@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from linformer_kit.bench.cells import measure_cells
 from linformer_kit.bench.contestants import Point, build
 from linformer_kit.bench.gemm import step_flops
 from linformer_kit.bench.roofline import RooflineBench, cells, operations
 from linformer_kit.bench.roofline_view import figures, reached, sheets
+from linformer_kit.measure.cells import measure_cells
 
 MACHINE = {"cpu": "a CPU", "cores": 2, "threads": 1, "python": "3", "torch": "2", "seed": 0}
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from linformer_kit.bench.records import read_records
 from linformer_kit.cli import main
+from linformer_kit.measure.records import read_records
 
 TINY = ["--lengths", "32", "--k", "8", "--dim", "16", "--heads", "2", "--threads", "1"]
 

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-from linformer_kit.bench.records import read_records
 from linformer_kit.cli import main
+from linformer_kit.measure.records import read_records
 
 GRID = ["bench", "grid", "--k", "8", "--dim", "16", "--heads", "2", "--tokens", "32"]
 TINY = [*GRID, "--rounds", "1", "--threads", "1", "--no-memory"]

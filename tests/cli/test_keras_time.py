@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from linformer_kit.bench.records import read_records
 from linformer_kit.cli import main
+from linformer_kit.measure.records import read_records
 
 TINY = ["--sequence-length", "24,32", "--batch-size", "2", "--embedding-dim", "8"]
 TINY += ["--projection-dim", "4", "--num-heads", "2", "--hidden-dim", "4", "--rounds", "2"]

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from linformer_kit.bench.records import read_records
+from linformer_kit.measure.records import read_records
 
 from .test_main import run
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from linformer_kit.bench.records import read_records
 from linformer_kit.cli import main
+from linformer_kit.measure.records import read_records
 
 from ..analysis.test_heads import save_linformer
 from ..analysis.test_spectrum import save_bert, text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from linformer_kit.bench.records import RecordFile
+from linformer_kit.measure.records import RecordFile
 
 if TYPE_CHECKING:
     from pathlib import Path

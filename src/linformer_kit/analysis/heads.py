@@ -22,7 +22,7 @@ from .tokens import token_texts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..bench.records import Record
+    from ..measure.records import Record
     from .encoders import TextEncoder
 
 KIND = "heads"

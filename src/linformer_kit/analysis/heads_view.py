@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bench.provenance import provenance
 from ..figures.figure import Axis, HeatMap
 from ..figures.sheet import Entry, Sheet, entries
+from ..measure.provenance import provenance
 from .heads import KIND
 from .spectrum_view import short_name
 from .tokens import visible
@@ -14,7 +14,7 @@ from .tokens import visible
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..bench.records import Record
+    from ..measure.records import Record
 
 SHOWN = 12  # rows of the table
 

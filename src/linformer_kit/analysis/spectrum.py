@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from ..bench.records import Record
+    from ..measure.records import Record
 
 KIND = "spectrum"
 SHARES = (0.9, 0.95, 0.99)

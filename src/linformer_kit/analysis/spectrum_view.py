@@ -5,15 +5,15 @@ from __future__ import annotations
 import colorsys
 from typing import TYPE_CHECKING
 
-from ..bench.provenance import provenance
 from ..figures.figure import Axis, Chart, HeatMap, Line
 from ..figures.sheet import Entry, Sheet
+from ..measure.provenance import provenance
 from .spectrum import KIND, SHARES, suggested_k
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..bench.records import Record
+    from ..measure.records import Record
 
 
 def spectra(records: Sequence[Record]) -> list[Record]:

@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, get_args
 
 from ..core import checks
 from ..core.allocator import keep_memory
-from .contestants import CONTESTANTS, OURS, Point, build, why_missing
-from .gemm import SIZE, gemm, gemm_flops, step_flops
-from .machine import describe
-from .memory import peak_memory
-from .names import LayerKind, Mode
-from .step import make_input, make_step, rate_in
-from .timing import (
+from ..measure.machine import describe
+from ..measure.memory import peak_memory
+from ..measure.timing import (
     Say,
     Timing,
     alternate,
@@ -27,11 +23,15 @@ from .timing import (
     say_nothing,
     times_faster,
 )
+from .contestants import CONTESTANTS, OURS, Point, build, why_missing
+from .gemm import SIZE, gemm, gemm_flops, step_flops
+from .names import LayerKind, Mode
+from .step import make_input, make_step, rate_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .records import Record
+    from ..measure.records import Record
 
 GEMM = "gemm"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from rich import box
 from rich.table import Table
 
-from . import quantities
+from ..measure import quantities
+from ..measure.records import Record
 from .attention import GEMM
 from .contestants import OURS
-from .records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,16 +21,16 @@ from ..core import checks
 from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
 from ..machine_memory import require_memory
-from .cells import Cell
+from ..measure.cells import Cell
+from ..measure.timing import alternate, fixed_threads
 from .gemm import SIZE, gemm
 from .names import Shape
-from .timing import alternate, fixed_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .records import Record
-    from .timing import Say
+    from ..measure.records import Record
+    from ..measure.timing import Say
 
 BENCH = "budget"
 

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from ..figures.figure import OURS, VANILLA, Axis, Chart, Line, length_ticks
 from ..figures.sheet import Entry, Sheet, entries
-from . import quantities
+from ..measure import quantities
+from ..measure.cells import latest
+from ..measure.provenance import provenance
 from .budget import BENCH
-from .cells import latest
-from .provenance import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .records import Record
+    from ..measure.records import Record
 
 # The WMT14 project's encoder at 16,384 tokens: what its vanilla grew by from n 256 to 16,384.
 EARLIER_VANILLA_GROWTH = 9.6

@@ -20,15 +20,15 @@ from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
 from ..core.state import DecoderState
 from ..machine_memory import require_memory
-from .cells import Cell
-from .memory import Work, peak_memory
-from .timing import alternate, fixed_threads
+from ..measure.cells import Cell
+from ..measure.memory import Work, peak_memory
+from ..measure.timing import alternate, fixed_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .records import Record
-    from .timing import Say
+    from ..measure.records import Record
+    from ..measure.timing import Say
 
 BENCH = "decode"
 Decoder = Literal["linformer", "vanilla"]

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from ..figures.figure import OURS, VANILLA, Axis, Chart, Line, length_ticks
 from ..figures.sheet import Sheet, entries
-from . import quantities
-from .cells import latest
+from ..measure import quantities
+from ..measure.cells import latest
+from ..measure.provenance import provenance
 from .decode import BENCH
-from .provenance import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .records import Record
+    from ..measure.records import Record
 
 Value = dict[tuple[int, str], float]  # by context and decoder
 

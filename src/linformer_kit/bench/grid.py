@@ -21,21 +21,21 @@ from ..core import checks
 from ..core.cost import encoder_flops
 from ..core.encoder import LinformerEncoder
 from ..machine_memory import require_memory
-from . import quantities
-from .cells import Cell
+from ..measure import quantities
+from ..measure.cells import Cell
+from ..measure.machine import free_memory
+from ..measure.memory import Work, peak_memory
+from ..measure.timing import Timing, alternate, fixed_threads, positive_seconds
 from .gemm import plans_of
-from .machine import free_memory
-from .memory import Work, peak_memory
 from .paper import LENGTHS, ROWS
 from .step import make_step
-from .timing import Timing, alternate, fixed_threads, positive_seconds
 from .vanilla import MaterialisedEncoder, materialised_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .records import Record
-    from .timing import Say
+    from ..measure.records import Record
+    from ..measure.timing import Say
 
 Form = Literal["sdpa", "materialised", "linformer"]
 BENCH = "grid"

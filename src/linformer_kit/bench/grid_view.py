@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..figures.figure import MATERIALISED, OURS, VANILLA, Axis, Chart, HeatMap, Line, length_ticks
 from ..figures.sheet import Entry, Sheet, entries
-from . import quantities
-from .cells import latest
+from ..measure import quantities
+from ..measure.cells import latest
+from ..measure.provenance import provenance
 from .grid import BENCH
 from .paper import TABLE_3
-from .provenance import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..measure.records import Record
     from .grid import Form
-    from .records import Record
 
 Key = tuple[int, str, int | None]  # length, form, k
 

@@ -11,17 +11,17 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
 from ..core import checks
-from .cells import identity
+from ..measure.cells import identity
+from ..measure.machine import describe
+from ..measure.memory import PeakMemory, peak_memory
+from ..measure.timing import Say, Timing, alternate, fixed_threads, positive_seconds, say_nothing
 from .contestants import FULL, OURS, Point, build
-from .machine import describe
-from .memory import PeakMemory, peak_memory
 from .step import make_input, make_step, small
-from .timing import Say, Timing, alternate, fixed_threads, positive_seconds, say_nothing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from .records import Record
+    from ..measure.records import Record
 
 BENCH = "growth"
 

@@ -6,9 +6,9 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from . import quantities
+from ..measure import quantities
+from ..measure.records import Record
 from .contestants import FULL, OURS
-from .records import Record
 
 BAR = 10  # characters of the longest bar
 

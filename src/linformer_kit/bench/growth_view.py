@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 from ..figures.figure import OURS as OUR_COLOURS
 from ..figures.figure import VANILLA, Axis, Chart, Line, length_ticks
 from ..figures.sheet import Entry, Sheet
-from . import quantities
+from ..measure import quantities
+from ..measure.provenance import provenance
 from .contestants import FULL, OURS
 from .growth import BENCH
 from .growth_table import in_words
-from .provenance import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .records import Record
+    from ..measure.records import Record
 
 
 def figures(records: Sequence[Record]) -> list[Chart]:

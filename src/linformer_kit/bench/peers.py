@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, get_args
 import torch
 
 from ..core import checks
-from .cells import Cell
+from ..measure.cells import Cell
+from ..measure.memory import Work, peak_memory
+from ..measure.timing import alternate, fixed_threads, positive_seconds, times_faster
 from .contestants import Point
-from .memory import Work, peak_memory
 from .names import What
 from .peer_equality import COPIES, largest_difference
 from .peer_models import OURS, PEERS, build, why_missing
 from .step import make_input, make_step, small
-from .timing import alternate, fixed_threads, positive_seconds, times_faster
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ..measure.records import Record
+    from ..measure.timing import Say
     from .names import Mode
-    from .records import Record
-    from .timing import Say
 
 BENCH = "peers"
 MODES: tuple[Mode, ...] = ("inference", "training")

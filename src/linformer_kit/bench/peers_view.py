@@ -17,16 +17,16 @@ from ..figures.figure import (
 )
 from ..figures.figure import OURS as OUR_COLOURS
 from ..figures.sheet import Entry, Sheet
-from . import quantities
-from .cells import latest
+from ..measure import quantities
+from ..measure.cells import latest
+from ..measure.provenance import provenance
 from .peer_models import OURS, PEERS
 from .peers import BENCH, MODES
-from .provenance import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .records import Record
+    from ..measure.records import Record
 
 SMALL = 2**18  # values of an input: below, a pass takes few milliseconds
 LEVEL = 0.97  # a ratio that is nearer to 1 than this is no difference on a machine in use

@@ -16,17 +16,17 @@ import torch.nn.functional as F
 
 from ..core import checks
 from ..core.blocks import rows_in_block
-from .cells import Cell
+from ..measure.cells import Cell
+from ..measure.timing import alternate, fixed_threads
 from .contestants import Point, build
 from .gemm import SIZE, gemm, gemm_flops, step_flops
 from .step import make_input, make_step
-from .timing import alternate, fixed_threads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .records import Record
-    from .timing import Say
+    from ..measure.records import Record
+    from ..measure.timing import Say
 
 BENCH = "roofline"
 GEMM, COPY, LAYER = "GEMM", "copy", "whole layer"

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..figures.figure import OTHERS, OURS, VANILLA, Axis, Chart, Line
 from ..figures.sheet import Entry, Sheet
-from . import quantities
-from .cells import latest
-from .provenance import provenance
+from ..measure import quantities
+from ..measure.cells import latest
+from ..measure.provenance import provenance
 from .roofline import BENCH, COPY, GEMM, LAYER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from .records import Record
+    from ..measure.records import Record
 
 
 class Reached(NamedTuple):

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..measure.memory import Work
 from .contestants import Point, build
-from .memory import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable

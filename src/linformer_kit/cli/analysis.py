@@ -15,8 +15,8 @@ from .options import Seed, Threads
 from .sheets import show_sheets
 
 if TYPE_CHECKING:
-    from ..bench.records import RecordFile
     from ..figures.sheet import Sheet
+    from ..measure.records import RecordFile
 
 Texts = Annotated[
     list[str],
@@ -52,8 +52,8 @@ def spectrum(
     from ..analysis.encoders import load_encoder
     from ..analysis.spectrum import SpectrumOptions
     from ..analysis.spectrum import spectrum as measure
-    from ..bench.machine import describe
-    from ..bench.timing import fixed_threads
+    from ..measure.machine import describe
+    from ..measure.timing import fixed_threads
 
     _hide_progress_bars()
     with fixed_threads(threads):
@@ -91,8 +91,8 @@ def heads(
     from ..analysis import heads_view
     from ..analysis.encoders import load_encoder
     from ..analysis.heads import HeadsOptions, look_at_heads
-    from ..bench.machine import describe
-    from ..bench.timing import fixed_threads
+    from ..measure.machine import describe
+    from ..measure.timing import fixed_threads
 
     _hide_progress_bars()
     with user_input("heads"), fixed_threads(threads):

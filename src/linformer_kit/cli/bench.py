@@ -12,9 +12,9 @@ from rich.live import Live
 from rich.text import Text
 
 from ..bench.names import CONTESTANTS, GEMM_SIZE, LayerKind, Mode
-from ..bench.records import Record, RecordFile, check_appendable, read_records
 from ..config import limits
 from ..errors import user_input
+from ..measure.records import Record, RecordFile, check_appendable, read_records
 from .exit_codes import STOPPED
 from .options import (
     ROUNDS,

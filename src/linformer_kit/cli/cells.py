@@ -9,10 +9,10 @@ from rich.console import Console
 
 from ..bench import paper
 from ..bench.names import PEERS, Shape, What
-from ..bench.records import Record
 from ..config import limits
 from ..errors import user_input
 from ..figures.sheet import Sheet
+from ..measure.records import Record
 from .bench import (
     check_out,
     keep_records,
@@ -36,7 +36,7 @@ from .options import (
 from .sheets import show_sheets
 
 if TYPE_CHECKING:
-    from ..bench.cells import Cell
+    from ..measure.cells import Cell
 
 # Without a value, the defaults of the benchmark, or those of --quick.
 Lengths = Annotated[str | None, typer.Option(help="Lengths n, with commas.")]
@@ -273,8 +273,8 @@ def _run(
     notes: Sequence[str] = (),
 ) -> None:
     """Measure what has no record, then show all cells that were asked for."""
-    from ..bench.cells import left_to_measure, measure_cells
-    from ..bench.machine import describe
+    from ..measure.cells import left_to_measure, measure_cells
+    from ..measure.machine import describe
 
     machine = describe(seed=settings.seed, threads=settings.threads)
     console, aside = Console(), Console(stderr=True)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from ..bench import quantities
 from ..errors import user_input
+from ..measure import quantities
 
 
 def export(

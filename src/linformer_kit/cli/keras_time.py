@@ -11,11 +11,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..bench import quantities
-from ..bench.records import Record
 from ..config import limits
 from ..errors import UserError, user_input
 from ..machine_memory import require_memory
+from ..measure import quantities
+from ..measure.records import Record
 from .bench import check_out, keep_records, open_records, progress_line, tell_where
 from .options import Batch, Heads, K, Out, Rounds, Seed, whole_numbers
 
@@ -149,7 +149,7 @@ def _time(record: Record | None) -> str:
 
 def _ratio(row: dict[str, Any], ours: str, stock: str) -> float | None:
     """Of the rounds that both took part in, as everywhere."""
-    from ..bench.timing import Timing, times_faster
+    from ..measure.timing import Timing, times_faster
 
     if ours not in row or stock not in row:
         return None

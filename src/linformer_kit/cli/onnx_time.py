@@ -8,10 +8,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..bench import quantities
-from ..bench.records import Record
 from ..errors import user_input
 from ..machine_memory import require_memory
+from ..measure import quantities
+from ..measure.records import Record
 from .bench import check_out, keep_records, open_records, progress_line, tell_where
 from .options import (
     Batch,
@@ -81,7 +81,7 @@ def onnx_time(
 
 def _table(records: list[Record], *, torch: str) -> Table:
     """A row for each model and length; × is how many times faster than torch."""
-    from ..bench.timing import Timing, times_faster
+    from ..measure.timing import Timing, times_faster
 
     names = list(dict.fromkeys(record["contestant"] for record in records))
     table = Table(title="Inference time", box=box.SIMPLE_HEAVY, title_style="bold")

@@ -19,8 +19,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..bench.records import read_records
 from ..errors import UserError
+from ..measure.records import read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..bench.memory import Work, peak_memory
 from ..config.load import check, resolved
 from ..core.projection import Projection
 from ..data.prepare import prepare
 from ..data.rows import Rows
+from ..measure.memory import Work, peak_memory
 from ..train.build import build_model
 from ..train.run import collator, training_order
 

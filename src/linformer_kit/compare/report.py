@@ -5,14 +5,14 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from ..bench import quantities
+from ..measure import quantities
 from .plots import plot_curves, plot_over
 from .verdict import groups_of, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..bench.records import Record
+    from ..measure.records import Record
     from .verdict import Group
 
 SHOWN = ("perplexity", "accuracy", "bits_per_byte", "macro_f1", "bleu", "chrf")

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from ..bench.records import Record
     from ..config.schema import RunConfig
     from ..data.corpus import Part
+    from ..measure.records import Record
     from ..train.run_folder import RunFolder
 
 

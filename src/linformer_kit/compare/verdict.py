@@ -23,7 +23,7 @@ from .variants import MAKES_FULL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..bench.records import Record
+    from ..measure.records import Record
 
 LESS_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
 # The 97.5 % quantile of Student's distribution by degrees of freedom; between two, the lower one's.

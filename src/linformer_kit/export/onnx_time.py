@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..bench.machine import describe, version_of
-from ..bench.timing import Say, alternate, fixed_threads, say_nothing
 from ..core import checks
 from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
+from ..measure.machine import describe, version_of
+from ..measure.timing import Say, alternate, fixed_threads, say_nothing
 from . import NEEDED, require
 from .exporter import export_onnx, free_axes, quietly, traced_module
 from .graphs import graphs_of
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor, nn
 
-    from ..bench.records import Record
+    from ..measure.records import Record
     from .graphs import Graph, Tensors
 
 TORCH, ONNX, INT8, AOT = "torch", "onnxruntime", "onnxruntime int8", "AOTInductor"

@@ -10,15 +10,15 @@ import keras
 import numpy as np
 import torch
 
-from ..bench.machine import describe, version_of
-from ..bench.timing import Say, alternate, say_nothing
 from ..core import checks
+from ..measure.machine import describe, version_of
+from ..measure.timing import Say, alternate, say_nothing
 from .attention import LinearMultiHeadAttention
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from ..bench.records import Record
+    from ..measure.records import Record
 
 OURS, STOCK = "LinearMultiHeadAttention", "MultiHeadAttention"
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from ..bench.records import Record, read_records
 from ..errors import reason_of
+from ..measure.records import Record, read_records
 from .runs import Run, is_run, read_run, shortened, with_comparisons
 
 if TYPE_CHECKING:

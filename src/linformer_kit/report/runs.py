@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..bench.records import Record, read_records
 from ..compare.variants import is_vanilla
 from ..config import yaml_text
 from ..errors import reason_of
+from ..measure.records import Record, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..bench import quantities
-from ..bench.provenance import provenance
 from ..figures.figure import OTHERS, OURS, VANILLA, Axis, Chart, Line
 from ..figures.sheet import Entry, Sheet
+from ..measure import quantities
+from ..measure.provenance import provenance
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

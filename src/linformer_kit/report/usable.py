@@ -17,7 +17,7 @@ from .sections import answer, highlights, sections
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..bench.records import Record
+    from ..measure.records import Record
     from .runs import Run
 
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from ..bench import quantities
-from ..bench.memory import Work, measure
 from ..config import load as configs
 from ..config import yaml_text
 from ..data.counts import unknown, unread
 from ..data.prepare import prepare
 from ..data.rows import Rows
+from ..measure import quantities
+from ..measure.memory import Work, measure
 from .build import build_model
 from .run import check_machine, collator, set_machine, training_order, world
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
-from ..bench import machine
+from ..measure import machine
 
 if TYPE_CHECKING:
     from ..config.schema import RunConfig

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from linformer_kit.bench.timing import Timing, alternate, fixed_threads, times_faster
+from linformer_kit.measure.timing import Timing, alternate, fixed_threads, times_faster
 
 
 def recording(log: list[str], name: str, seconds: float = 0.0):

@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from linformer_kit.bench.records import RecordFile, read_records
 from linformer_kit.errors import UserError
+from linformer_kit.measure.records import RecordFile, read_records
 
 
 def test_records_come_back_as_written(tmp_path):

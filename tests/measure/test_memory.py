@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from linformer_kit.bench.memory import DID_NOT_FIT, PeakMemory, peak_memory
+from linformer_kit.measure.memory import DID_NOT_FIT, PeakMemory, peak_memory
 
 ROOT = Path(__file__).parents[2]
 MEGABYTE = 2**20
@@ -18,11 +19,11 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def _children_find_this_package(monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)
 
 
 def peak_of(work: str, timeout: float = 60.0, **arguments: int) -> PeakMemory:
-    return peak_memory(f"tests.bench.allocation:{work}", arguments, timeout=timeout)
+    return peak_memory(f"tests.measure.allocation:{work}", arguments, timeout=timeout)
 
 
 def test_known_bytes_are_found_whatever_was_used_before():

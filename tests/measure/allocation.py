@@ -7,7 +7,7 @@ import signal
 
 import torch
 
-from linformer_kit.bench.memory import Work
+from linformer_kit.measure.memory import Work
 
 
 def tensors(*, prepared: int, used: int) -> Work:

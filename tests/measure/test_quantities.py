@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from linformer_kit.bench import quantities
+from linformer_kit.measure import quantities
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import linformer_kit
-from linformer_kit.bench.machine import describe
+from linformer_kit.measure.machine import describe
 
 
 def test_machine_versions_seed_and_time_are_there():

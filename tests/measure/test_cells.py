@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from linformer_kit.bench.cells import Cell, Remaining, latest, left_to_measure, measure_cells
+from linformer_kit.measure.cells import Cell, Remaining, latest, left_to_measure, measure_cells
 
 MACHINE = {"cpu": "a CPU", "threads": 2, "torch": "2", "seed": 0, "time": "now"}
 

@@ -10,8 +10,8 @@ rose during the work. That is too small if loading libraries had already taken m
 needs, so a result says by which method it came.
 
 The work is named "module:function"; the function, called with the arguments, returns a `Work`.
-`python -m linformer_kit.bench.memory` is the child: specification on stdin, result on stdout, both
-JSON.
+`python -m linformer_kit.measure.memory` is the child: JSON specification on stdin, JSON result on
+stdout.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def peak_memory(
     specification = json.dumps({"target": target, "arguments": dict(arguments)})
     try:
         child = subprocess.run(
-            [sys.executable, "-m", "linformer_kit.bench.memory"],
+            [sys.executable, "-m", "linformer_kit.measure.memory"],
             input=specification,
             capture_output=True,
             text=True,
