@@ -17,6 +17,8 @@ from transformers import TrainingArguments
 from transformers.integrations.integration_utils import TensorBoardCallback
 
 from ..core.allocator import keep_memory
+from ..core.decoder_layer import DecoderLayer
+from ..core.encoder import EncoderLayer
 from ..data.collate import Collate
 from ..data.masking import Masking
 from ..data.order import TrainingOrder
@@ -245,8 +247,8 @@ def make_trainer(
         checked = Rows(validation, config.evaluate.max_examples)
     metrics = metrics_of(config, prepared, "validation")
     train = config.train
-    kinds = {type(module).__name__ for module in model.modules()}
-    layers = sorted(kinds & {"EncoderLayer", "DecoderLayer"})  # what FSDP shards one by one
+    kinds = (EncoderLayer, DecoderLayer)  # what FSDP shards one by one
+    layers = sorted({type(m).__name__ for m in model.modules() if isinstance(m, kinds)})
     arguments = TrainingArguments(
         output_dir=str(output),
         use_cpu=not torch.accelerator.is_available(),  # unsaid, torchrun's processes stay strangers
