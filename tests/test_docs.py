@@ -116,7 +116,7 @@ def commands() -> list[Command]:
                 if words[:1] == ["linformer"]:
                     found.append(Command(page, tuple(words[1:]), complete=True))
         for text in re.findall(r"`(linformer(?:\s[^`]*)?)`", without_blocks(page)):
-            words = shlex.split(" ".join(text.split()).partition("\\|")[0])
+            words = shlex.split(" ".join(text.split()))
             found.append(Command(page, tuple(words[1:]), complete=False))
     makefile = ROOT / "Makefile"
     for line in re.findall(

@@ -1,4 +1,4 @@
-"""Docstrings for the documentation site: `Args:` and attribute comments become Markdown.
+"""Docstrings for the documentation site: the section `Args:` becomes a list in Markdown.
 
 The docstrings of this package describe several arguments at once ("dim, depth: as in ..."), which
 griffe's parsers take for one name. So the section is turned into a list here, and the rest of a
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from griffe import Object
 
 SECTION = re.compile(r"^Args:\n((?:(?:[ ]{4}.*)?\n?)+)", re.MULTILINE)
+NAME = re.compile(r"\w+[*]?")
 
 
 class Arguments(Extension):
@@ -47,4 +48,5 @@ def _named(item: str) -> str:
     names, colon, text = item.partition(":")
     if not colon:
         return item
-    return f"{re.sub(r'[a-z_]+[*]?(?=,|$| and )', lambda name: f'`{name[0]}`', names)}:{text}"
+    parts = re.split(r"(, | and )", names)
+    return "".join(f"`{part}`" if NAME.fullmatch(part) else part for part in parts) + colon + text
