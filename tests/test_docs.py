@@ -301,6 +301,19 @@ def test_every_name_of_other_libraries_is_in_the_table():
         assert {name for name in names if f"`{name}" not in section} == set()
 
 
+@pytest.mark.parametrize("page", ["docs/guides/choosing.md", "docs/guides/attention.md"])
+def test_every_kind_of_projection_is_in_the_table(page):
+    from linformer_kit.core.projection import PROJECTIONS
+
+    rows = [
+        line
+        for line in (ROOT / page).read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `")
+    ]
+    for kind in PROJECTIONS:
+        assert any(f"`{kind}`" in row for row in rows), kind
+
+
 # The site
 
 
