@@ -74,6 +74,8 @@ def train(
     if folder.finished and not overwrite:
         report.line(f"{folder.path} is finished. --overwrite trains it again.")
         return folder
+    if rank == 0:
+        folder.check_writable()
     prepared = prepare(config, tell=tell)
     tell("prepared", 1, 1)  # the end of a progress bar
     for part, counts in prepared.meta["parts"].items():
