@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from linformer_kit.bench.records import read_records
 from linformer_kit.config.load import load
+from linformer_kit.measure.records import read_records
 from linformer_kit.train.run import train
 
 from ..train import commands, tiny
@@ -23,14 +23,14 @@ GROWTH = ["bench", "growth", "--no-full", *SIZES, *LENGTHS]
 def without_memory(given=None):
     """It is measured in processes of its own, which takes seconds."""
     from linformer_kit.bench import growth
-    from linformer_kit.bench.memory import PeakMemory
+    from linformer_kit.measure.memory import PeakMemory
 
     growth._memory = lambda *args: PeakMemory()
 
 
 def die_while_appending(given):
     """Be killed with two records in the file, and this much of a third."""
-    from linformer_kit.bench import records
+    from linformer_kit.measure import records
 
     without_memory()
     append, count = records.RecordFile.append, []
