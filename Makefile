@@ -1,11 +1,13 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist worksteal
+DOCS_INSTALLED := .venv/.docs-installed
 BACKENDS := .venv-backends
 BACKENDS_INSTALLED := $(BACKENDS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-backends check clean
+.PHONY: help run test test-slow test-backends check docs docs-serve clean
 
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -18,8 +20,8 @@ run: $(INSTALLED) ## Train both Transformers, measure them, look inside: report.
 	$(BIN)/linformer spectrum runs/first-look/projection-full --text python-docs --out results/first-look/spectrum.jsonl
 	$(BIN)/linformer report runs/first-look results/first-look --out report.html
 
-test: $(INSTALLED) ## Run the fast tests.
-	$(BIN)/python -m pytest -m 'not slow'
+test: $(INSTALLED) ## Run the fast tests, one worker a core.
+	$(TEST) -m 'not slow'
 
 test-slow: $(INSTALLED) ## Run the tests that take long.
 	$(BIN)/python -m pytest -m slow
@@ -33,7 +35,13 @@ check: $(INSTALLED) ## Lint, check format and types, run the fast tests.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
-	$(BIN)/python -m pytest -m 'not slow'
+	$(TEST) -m 'not slow'
+
+docs: $(DOCS_INSTALLED) ## Build the documentation into site/, with warnings as errors.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+docs-serve: $(DOCS_INSTALLED) ## Serve the documentation on http://127.0.0.1:8000 and rebuild it on changes.
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 clean: ## Remove the environment and everything that tools have left; results/ and runs/ stay.
 	rm -rf .venv $(BACKENDS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
@@ -44,6 +52,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@echo 'Installing into .venv: a few minutes, once.'
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	@echo 'Installing the documentation tools into .venv: a minute, once.'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(BACKENDS_INSTALLED): pyproject.toml constraints.txt

@@ -28,8 +28,9 @@ def user_input(what: str, *, remedy: str = "") -> Iterator[None]:
     except (UserError, BrokenPipeError):  # a closed pipe is not about the input
         raise
     except Exception as error:
-        named = isinstance(error, OSError) and str(error.filename) in what
-        reason = str(error.strerror) if named and error.strerror else reason_of(error)
+        reason = reason_of(error)
+        if isinstance(error, OSError) and error.strerror and str(error.filename) in what:
+            reason = error.strerror
         message = f"{what}: {reason}"
         if not message.endswith((".", "!", "?")):
             message += "."

@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -354,3 +355,87 @@ def test_results_without_their_configuration_are_refused(tmp_path, overwritten):
     (run / "config.yaml").unlink()
     with pytest.raises(UserError, match=r"cannot read .*config\.yaml: No such file"):
         train(load(path))
+
+
+# Several processes, as torchrun starts them.
+
+
+def be_a_rank(given):
+    rank, port, before, *more = given
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE="2", LOCAL_WORLD_SIZE="2",
+        MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port),
+    )  # fmt: skip
+    if before is not None:
+        before(more)
+
+
+def start_ranks(tmp_path, path, before=None, *given, name="rank"):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    places = [tmp_path / f"paused-{rank}" for rank in range(2)]
+    ranks = [
+        commands.start(
+            tmp_path / f"{name}-{rank}",
+            "train",
+            path,
+            before=be_a_rank,
+            given=(rank, port, before, places[rank], *given),
+        )
+        for rank in range(2)
+    ]
+    if before is not None:
+        for rank in range(2):
+            ranks[rank].wait_for(places[rank].exists)
+    return ranks, places
+
+
+@pytest.fixture(scope="module")
+def uninterrupted_ranks(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ranks")
+    ranks, _ = start_ranks(folder, tiny.write(folder))
+    assert [rank.wait() for rank in ranks] == [0, 0]
+    return results(folder / "run")
+
+
+def resume_ranks(tmp_path, path):
+    ranks, _ = start_ranks(tmp_path, path, name="again")
+    assert [rank.wait() for rank in ranks] == [0, 0]
+    return results(tmp_path / "run")
+
+
+@pytest.mark.parametrize("asked", [[0], [1], [1, 0]])
+def test_processes_stop_after_the_same_step_whichever_is_asked(
+    tmp_path, uninterrupted_ranks, asked
+):
+    path = tiny.write(tmp_path)
+    ranks, places = start_ranks(tmp_path, path, pause_in_step, 5)
+    for rank in asked:
+        ranks[rank].send(signal.SIGTERM)
+    for place in places:
+        commands.resume(place)
+    assert [rank.wait() for rank in ranks] == [130, 130]
+    assert [rank.err for rank in ranks] == ["", ""]
+    said = "Stopped: saved at step 5. The same command resumes."
+    assert ranks[0].out.splitlines()[-1] == said
+    assert resume_ranks(tmp_path, path) == uninterrupted_ranks
+
+
+@pytest.mark.parametrize("killed", [0, 1])
+def test_one_of_two_processes_is_killed_the_other_ends_and_the_same_command_resumes(
+    tmp_path, uninterrupted_ranks, killed
+):
+    path = tiny.write(tmp_path)
+    ranks, places = start_ranks(tmp_path, path, pause_in_step, 5)
+    code, _, err = commands.run(tmp_path / "log", "train", path)
+    assert code == 2
+    assert f"is in use by process {ranks[0].process.pid} on " in err
+    ranks[killed].kill()
+    for place in places:
+        commands.resume(place)
+    other = ranks[1 - killed]
+    assert other.wait() == 2
+    assert other.err.startswith("linformer: another process of this run has ended")
+    assert other.err.count("\n") == 1
+    assert resume_ranks(tmp_path, path) == uninterrupted_ranks

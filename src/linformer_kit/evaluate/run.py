@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +17,7 @@ from ..errors import UserError, user_input
 from ..models.load import load_pretrained
 from ..train import build
 from ..train.progress import Report, tell_unread
-from ..train.run_folder import RunFolder, write_whole
+from ..train.run_folder import RunFolder, not_writable, write_whole
 from .metrics import numbers
 from .translations import bleu_and_chrf, translate_rows
 
@@ -35,24 +37,40 @@ def evaluate_run(
     report: Report | None = None,
 ) -> dict[str, Any]:
     """Score a model of a run and, at the end of a training, write evaluation.json."""
+    report = report or Report()
+    with ExitStack() as held:
+        changed = False
+        if prepared is None:
+            path = folder.model_folder(which)
+            prepared, changed = _data_of(folder, folder.config(), path, held, report)
+        return _evaluate_on(prepared, folder, part, which, trainer, report, changed=changed)
+
+
+def _evaluate_on(
+    prepared: Prepared,
+    folder: RunFolder,
+    part: Part | None,
+    which: str,
+    trainer: RunTrainer | None,
+    report: Report,
+    *,
+    changed: bool,
+) -> dict[str, Any]:
     from ..train.run import make_trainer, metrics_of
     from ..train.trainer import scores_of
 
     config = folder.config()
-    report = report or Report()
     finishing, asked = trainer is not None, which
     path = folder.model_folder(which)
     which = path.name
-    changed = False
-    if prepared is None:
-        prepared, changed = _data_of(folder, config, path)
     chosen = part or ("test" if prepared.part("test") is not None else "validation")
     rows_file = prepared.part(chosen)
     if rows_file is None:
-        if not finishing:
+        if trainer is None:
             raise UserError(f"the run has no {chosen} part. See data.{chosen}.")
         evaluation: dict[str, Any] = {"part": None, "model": which, "metrics": {}}
-        write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
+        if trainer.args.should_save:
+            _keep(folder, evaluation)
         return evaluation
     rows = Rows(rows_file, None if chosen == "test" else config.evaluate.max_examples)
     tokenizer = prepared.tokenizer()
@@ -96,9 +114,10 @@ def evaluate_run(
         evaluation["data_changed"] = True
     # evaluation.json holds the scores of the best model on the data of the run, nothing else.
     final = part is None and folder.finished and asked == "best" and not changed
+    read_only = not finishing and not_writable(folder.path) is not None
     try:
-        if scorer.args.should_save and (finishing or final):
-            write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
+        if scorer.args.should_save and (finishing or final) and not read_only:
+            _keep(folder, evaluation)
     finally:  # scores are told even where they cannot be kept
         shown = "  ".join(f"{name} {value:.4g}" for name, value in numbers(metrics).items())
         report.line(f"{which} model on {chosen}: {shown}", event="evaluation", **evaluation)
@@ -113,14 +132,30 @@ def evaluate_run(
                 f"The data of {folder.path} has changed since it was trained: these are scores on "
                 "the changed data, and evaluation.json is not replaced.",
             )
+        if final and read_only and evaluation != folder.evaluation():
+            report.notice(
+                "not kept",
+                f"{folder.path} is not writable for this user, so evaluation.json, which holds "
+                "other scores, is not replaced.",
+            )
         for name, signature in metrics.get("signatures", {}).items():
             if report.terminal:
                 report.line(f"{name}: {signature}")
     return evaluation
 
 
-def _data_of(folder: RunFolder, config: RunConfig, model: Path) -> tuple[Prepared, bool]:
-    """The data of a run with its own tokenizer and labels, and whether it has changed since."""
+def _keep(folder: RunFolder, evaluation: dict[str, Any]) -> None:
+    write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
+
+
+def _data_of(
+    folder: RunFolder, config: RunConfig, model: Path, held: ExitStack, report: Report
+) -> tuple[Prepared, bool]:
+    """The data of a run with its own tokenizer and labels, and whether it has changed since.
+
+    Where it has to be prepared and the cache cannot be written, as that of another user, it is
+    prepared in a temporary folder, which goes with `held`.
+    """
     if (Path(config.data.cache) / fingerprint(config)).is_dir():
         prepared = prepare(config)
         if folder.same_data(prepared.meta["digest"]):
@@ -131,5 +166,13 @@ def _data_of(folder: RunFolder, config: RunConfig, model: Path) -> tuple[Prepare
             names = json.loads((model / "config.json").read_bytes())["id2label"]
             labels = [names[str(place)] for place in range(len(names))]
     tokenizer = model if (model / "tokenizer.json").is_file() else None
+    cache = Path(config.data.cache)
+    known = (cache / fingerprint(config, tokenizer=tokenizer, labels=labels)).is_dir()
+    if not known and not_writable(cache) is not None:
+        text = f"{cache} is not writable for this user: the data is prepared in a temporary folder."
+        report.notice("temporary", text)
+        temporary = held.enter_context(tempfile.TemporaryDirectory(prefix="linformer-"))
+        data = config.data.model_copy(update={"cache": temporary})
+        config = config.model_copy(update={"data": data})
     prepared = prepare(config, tokenizer=tokenizer, labels=labels)
     return prepared, not folder.same_data(prepared.meta["digest"])

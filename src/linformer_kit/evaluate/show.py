@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import os
+from pathlib import Path
+from typing import Any
 
 from rich.console import Group
 from rich.markup import escape
 from rich.table import Table
 
-from ..errors import UserError
+from ..errors import UserError, reason_of
 from ..runs.models import step_of
 from ..train.run_folder import RunFolder
 from .metrics import MAIN, numbers
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def show(evaluation: dict[str, Any]) -> Group:
@@ -41,33 +40,46 @@ def show(evaluation: dict[str, Any]) -> Group:
 
 
 def summaries(folder: Path) -> list[dict[str, Any]]:
-    """Every run below a folder: its task, how far it is, and its scores."""
-    found: list[dict[str, Any]] = []
-    for path in sorted(folder.rglob("config.yaml")):
-        run = RunFolder(path.parent)
-        if not run.checkpoints.is_dir():
-            continue
-        try:
-            config = run.config()
-            evaluation = run.evaluation()
-        except UserError as error:
-            found.append({"run": str(path.parent), "problem": str(error)})
-            continue
-        start = run.last_checkpoint()
-        validation = [line["validation"] for line in run.metrics() if "validation" in line]
-        scores = validation[-1] if validation else {}
-        found.append(
-            {
-                "run": str(path.parent),
-                "task": config.task,
-                "steps": config.train.steps,
-                "step": config.train.steps if evaluation else step_of(start) if start else 0,
-                "finished": evaluation is not None,
-                "part": evaluation["part"] if evaluation else "validation",
-                "metrics": numbers(evaluation["metrics"]) if evaluation else scores,
-            }
-        )
-    return found
+    """Every run below a folder: its task, how far it is, and its scores.
+
+    A folder that cannot be read is there with its `problem`.
+    """
+    found: dict[Path, dict[str, Any]] = {}
+
+    def not_read(error: OSError) -> None:
+        path = Path(error.filename)
+        found[path] = {"run": str(path), "problem": f"cannot be read: {error.strerror}"}
+
+    for name, _, files in os.walk(folder, onerror=not_read):
+        if "config.yaml" in files:
+            run = RunFolder(Path(name))
+            try:
+                summary = _summary(run)
+            except (UserError, OSError) as error:
+                summary = {"run": name, "problem": reason_of(error)}
+            if summary is not None:
+                found[run.path] = summary
+    return [found[path] for path in sorted(found)]
+
+
+def _summary(run: RunFolder) -> dict[str, Any] | None:
+    """None if the folder is not that of a run."""
+    if not run.checkpoints.is_dir():
+        return None
+    config = run.config()
+    evaluation = run.evaluation()
+    start = run.last_checkpoint()
+    validation = [line["validation"] for line in run.metrics() if "validation" in line]
+    scores = validation[-1] if validation else {}
+    return {
+        "run": str(run.path),
+        "task": config.task,
+        "steps": config.train.steps,
+        "step": config.train.steps if evaluation else step_of(start) if start else 0,
+        "finished": evaluation is not None,
+        "part": evaluation["part"] if evaluation else "validation",
+        "metrics": numbers(evaluation["metrics"]) if evaluation else scores,
+    }
 
 
 def runs_table(found: list[dict[str, Any]]) -> Table:

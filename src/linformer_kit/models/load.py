@@ -83,7 +83,11 @@ def architectures(folder: Path) -> list[str]:
 
 def check_safetensors(folder: Path) -> None:
     """Refuse a folder without safetensors weights, naming pickled ones."""
-    if any(folder.glob("*.safetensors")):
+    found = sorted(folder.glob("*.safetensors"))
+    for file in found:  # of one that may not be read, safetensors says that it does not exist
+        with user_input(f"cannot read {file}"):
+            file.open("rb").close()
+    if found:
         return
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)
     if pickled:

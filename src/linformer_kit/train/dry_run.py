@@ -33,6 +33,7 @@ def dry_run(
     _, processes = world()
     check_machine(config, processes)
     prepared = prepare(config, tell=tell)
+    tell("prepared", 1, 1)  # the end of a progress bar
     set_machine(config)
     tokenizer = prepared.tokenizer()
     model = build_model(config, prepared, tokenizer)

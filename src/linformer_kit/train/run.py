@@ -17,6 +17,8 @@ from transformers import TrainingArguments
 from transformers.integrations.integration_utils import TensorBoardCallback
 
 from ..core.allocator import keep_memory
+from ..core.decoder_layer import DecoderLayer
+from ..core.encoder import EncoderLayer
 from ..data.collate import Collate
 from ..data.masking import Masking
 from ..data.order import TrainingOrder
@@ -72,7 +74,10 @@ def train(
     if folder.finished and not overwrite:
         report.line(f"{folder.path} is finished. --overwrite trains it again.")
         return folder
+    if rank == 0:
+        folder.check_writable()
     prepared = prepare(config, tell=tell)
+    tell("prepared", 1, 1)  # the end of a progress bar
     for part, counts in prepared.meta["parts"].items():
         tell_unread(report, part, counts, config.data.max_length)
     set_machine(config)
@@ -90,8 +95,9 @@ def train(
         trainer = make_trainer(
             config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
         )
-        trainer.accelerator.wait_for_everyone()
-        return _train_and_evaluate(trainer, folder, prepared, report)
+        with _lost_processes_told():
+            trainer.accelerator.wait_for_everyone()
+            return _train_and_evaluate(trainer, folder, prepared, report)
 
 
 def _train_and_evaluate(
@@ -243,8 +249,8 @@ def make_trainer(
         checked = Rows(validation, config.evaluate.max_examples)
     metrics = metrics_of(config, prepared, "validation")
     train = config.train
-    kinds = {type(module).__name__ for module in model.modules()}
-    layers = sorted(kinds & {"EncoderLayer", "DecoderLayer"})  # what FSDP shards one by one
+    kinds = (EncoderLayer, DecoderLayer)  # what FSDP shards one by one
+    layers = sorted({type(m).__name__ for m in model.modules() if isinstance(m, kinds)})
     arguments = TrainingArguments(
         output_dir=str(output),
         use_cpu=not torch.accelerator.is_available(),  # unsaid, torchrun's processes stay strangers
@@ -322,6 +328,21 @@ def _event_errors_told_once() -> Iterator[None]:
         yield
     finally:
         threading.excepthook = usual
+
+
+@contextmanager
+def _lost_processes_told() -> Iterator[None]:
+    """One process of several ends: the others are told so by an error of the connection."""
+    try:
+        yield
+    except RuntimeError as error:
+        lost = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
+        if world()[1] == 1 or not lost:
+            raise
+        raise UserError(
+            "another process of this run has ended, so this one ends too. What was saved before "
+            f"is intact. {_how_to_resume()}"
+        ) from error
 
 
 def _wandb(folder: Path) -> list[str]:

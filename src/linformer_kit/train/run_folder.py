@@ -156,6 +156,14 @@ class RunFolder:
                 "Name another folder with run=..., or use --overwrite."
             )
 
+    def check_writable(self) -> None:
+        """Refuse a folder that cannot be written, before hours of preparation. Writes nothing."""
+        if (place := not_writable(self.path)) is not None:
+            raise UserError(
+                f"cannot write to {self.path}: {place} is not writable for this user. Name another "
+                "folder with run=..."
+            )
+
     def create(self) -> None:
         """Make the folder itself."""
         try:
@@ -364,6 +372,17 @@ def write_whole(path: Path, text: str) -> None:
             f"cannot write {path}: {error.strerror or error}. What was there is intact; make "
             "room, or use another folder, and give the same command again."
         ) from error
+
+
+def not_writable(path: Path) -> Path | None:
+    """The folder that keeps this user from writing below a path: itself, or the nearest above.
+
+    None if there is no such folder.
+    """
+    place = path.absolute()
+    while not os.path.lexists(place):
+        place = place.parent
+    return None if os.access(place, os.W_OK | os.X_OK) else place
 
 
 def _sources(source: Any) -> Iterable[str]:
