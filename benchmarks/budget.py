@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from linformer_kit.bench import results
+from linformer_kit.bench import script_results as results
 from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
 from linformer_kit.bench.gemm import gemm

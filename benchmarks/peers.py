@@ -16,7 +16,7 @@ import torch
 
 from benchmarks.peer_equality import COPIES, largest_difference
 from benchmarks.peer_models import PEERS, build
-from linformer_kit.bench import results
+from linformer_kit.bench import script_results as results
 from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import Benchmark
 from linformer_kit.bench.implementations import KIT, missing

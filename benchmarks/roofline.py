@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from linformer_kit.bench import results
+from linformer_kit.bench import script_results as results
 from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
 from linformer_kit.bench.gemm import gemm, gemm_flops, step_flops

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from linformer_kit.bench.paper import LENGTHS, TABLE_3
-from linformer_kit.bench.results import BUDGET, GRID, GROWTH, PEERS, ROOFLINE, behind, growth
+from linformer_kit.bench.results import GRID, GROWTH
+from linformer_kit.bench.script_results import BUDGET, PEERS, ROOFLINE, behind, growth
 from linformer_kit.bench.views import Column, Lines, Results, Style, Table, add_ratio
 from linformer_kit.bench.words import best_saving, grid_in_words, growth_in_words
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..analysis import heads_view, spectrum_view
-from ..bench import results, words
+from ..bench import results, script_results, words
 from . import pairs, runs_view
 
 if TYPE_CHECKING:
@@ -88,7 +88,13 @@ def sections(evidence: Evidence) -> list[Section]:
         _runs(evidence),
         *_spectra(evidence),
         *_heads(evidence),
-        *_measured(evidence, results.BUDGET, results.PEERS, results.DECODE, results.ROOFLINE),
+        *_measured(
+            evidence,
+            script_results.BUDGET,
+            script_results.PEERS,
+            results.DECODE,
+            script_results.ROOFLINE,
+        ),
     ]
     return _with_unique_figures([section for section in found if section is not None])
 
