@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from linformer_kit.measure.cells import Cell, Remaining, measure_cells, records_of, unfinished
 
 MACHINE = {"cpu": "a CPU", "threads": 2, "torch": "2", "seed": 0, "time": "now"}
@@ -22,19 +24,23 @@ def cell(n: int, ran: list[int] | None = None) -> Cell:
 
 def test_records_are_flat_and_hold_settings_variant_results_and_machine():
     first, second = measure_cells("grid", [cell(3)], machine=MACHINE)
-    settings = {"bench": "grid", "n": 3, "ks": (1, 2), "machine": MACHINE}
+    settings = {"bench": "grid", "n": 3, "ks": [1, 2], "machine": MACHINE}
     assert first == {**settings, "model": "a", "best": 3.0, "earlier": 0}
     assert second == {**settings, "model": "b", "best": 6.0}
 
 
-def as_read(records: list) -> list:
-    return [{**record, "ks": list(record["ks"])} for record in records]
+def test_records_are_found_before_and_after_they_were_written():
+    records = list(measure_cells("grid", [cell(1), cell(2)], machine=MACHINE))
+    written = [json.loads(json.dumps(record)) for record in records]
+    for known in (records, written):
+        assert records_of("grid", [cell(2)], known) == known[2:]
+        assert unfinished("grid", [cell(1), cell(2)], known, MACHINE) == []
 
 
 def test_a_finished_cell_is_not_measured_again():
     ran: list[int] = []
     cells = [cell(1, ran), cell(2, ran), cell(3, ran)]
-    records = as_read(list(measure_cells("grid", cells[:2], machine=MACHINE)))
+    records = list(measure_cells("grid", cells[:2], machine=MACHINE))
     left = unfinished("grid", cells, records, {**MACHINE, "time": "later"})
     assert [one.name for one in left] == ["n 3"]
     list(measure_cells("grid", left, machine=MACHINE))
@@ -42,13 +48,13 @@ def test_a_finished_cell_is_not_measured_again():
 
 
 def test_a_cell_that_lacks_the_record_of_a_variant_is_measured_again():
-    records = as_read(list(measure_cells("grid", [cell(1)], machine=MACHINE)))
+    records = list(measure_cells("grid", [cell(1)], machine=MACHINE))
     assert unfinished("grid", [cell(1)], records, MACHINE) == []
     assert len(unfinished("grid", [cell(1)], records[:1], MACHINE)) == 1
 
 
 def test_another_machine_setting_or_benchmark_is_measured():
-    records = as_read(list(measure_cells("grid", [cell(1)], machine=MACHINE)))
+    records = list(measure_cells("grid", [cell(1)], machine=MACHINE))
     assert unfinished("grid", [cell(1)], records, {**MACHINE, "cpu": "another"})
     assert unfinished("grid", [cell(1)], records, {**MACHINE, "threads": 1})
     assert unfinished("budget", [cell(1)], records, MACHINE)
@@ -64,8 +70,7 @@ def test_records_of_others_are_not_used():
 def test_a_cell_sees_the_records_before_it():
     records = list(measure_cells("grid", [cell(1), cell(2)], machine=MACHINE))
     assert [record.get("earlier") for record in records] == [0, None, 2, None]
-    known = as_read(records)
-    more = list(measure_cells("grid", [cell(3)], machine=MACHINE, earlier=known))
+    more = list(measure_cells("grid", [cell(3)], machine=MACHINE, earlier=records))
     assert more[0]["earlier"] == 4
 
 

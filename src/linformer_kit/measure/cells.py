@@ -85,8 +85,8 @@ def measure_cells(
         say_where("starting")
         results = cell.run(say_where, known)
         clock.finish_one()
-        for variant, result in zip(cell.variants, results, strict=True):
-            record = {"bench": bench, **cell.settings, **variant, **result, "machine": machine}
+        for identity, result in zip(cell.identities(), results, strict=True):
+            record = {"bench": bench, **identity, **result, "machine": machine}
             known.append(record)
             yield record
 
