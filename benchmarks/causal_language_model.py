@@ -1,6 +1,6 @@
 """Is the causal Linformer as good as full attention? A byte language model, same budget for each.
 
-    python benchmarks/causal_language_model.py --train books/*.txt --validate other/*.txt \
+    python -m benchmarks.causal_language_model --train books/*.txt --validate other/*.txt \
         --attention slots full window --context 1024
 
 Reads text files, or JSON lines (.jsonl, .jsonl.xz) with a field `text`. `window` has no slots: full

@@ -1,5 +1,7 @@
 """Time for a token and peak memory of generate(), while a text grows from 1k to 32k tokens.
 
+    python -m benchmarks.generation
+
 A causal language model writes with `generate()`. At each of `--at` the time of the last `--over`
 tokens is recorded, and the peak memory, beyond the weights, of a fresh process that generates so
 many. With `--read` the tokens before the timed ones are read as a prompt, which is the same to the
@@ -12,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from pathlib import Path
 
 import torch
 from transformers.generation.streamers import BaseStreamer
@@ -20,8 +21,6 @@ from transformers.generation.streamers import BaseStreamer
 from linformer_kit.measure.machine import describe
 from linformer_kit.measure.memory import Work, peak_memory
 from linformer_kit.models import LinformerConfig, LinformerForCausalLM
-
-HERE = Path(__file__).stem
 
 
 class Marks(BaseStreamer):
@@ -105,7 +104,9 @@ def main() -> None:
     machine = describe(seed=0, threads=arguments.threads)
 
     def report(**values: object) -> None:
-        print(json.dumps({"bench": HERE, **values, **sizes, "machine": machine}), flush=True)
+        print(
+            json.dumps({"bench": "generation", **values, **sizes, "machine": machine}), flush=True
+        )
 
     for projection in arguments.projection:
         model = model_of(projection, sizes)
@@ -136,7 +137,7 @@ def main() -> None:
                 )
         for mark in arguments.at if arguments.memory else []:
             peak = peak_memory(
-                f"{HERE}:memory_of_generation",
+                "benchmarks.generation:memory_of_generation",
                 {
                     "projection": projection,
                     "sizes": sizes,

@@ -1,6 +1,6 @@
 """What does `keep_memory()` bring, and what does it cost? Training steps with it and without.
 
-    python benchmarks/kept_memory.py --length 16384 --dropout 0.1 --rounds 3
+    python -m benchmarks.kept_memory --length 16384 --dropout 0.1 --rounds 3
 
 It cannot be taken back, so every measurement is a process of its own; those with and without take
 turns. Each trains a small encoder for some steps and tells the time of a step, the pages that were
@@ -76,7 +76,7 @@ def main() -> None:
     for _ in range(arguments.rounds):
         for which, results in found.items():
             child = subprocess.run(
-                [sys.executable, *sys.argv, "--measure", which],
+                [sys.executable, "-m", "benchmarks.kept_memory", *sys.argv[1:], "--measure", which],
                 capture_output=True,
                 text=True,
                 check=True,

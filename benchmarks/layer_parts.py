@@ -1,29 +1,76 @@
 """How fast can an attention layer be? Its parts, each at its best, beside a large product.
 
-    python benchmarks/layer_parts.py --length 4096 --k 256
+    python -m benchmarks.layer_parts --length 4096 --k 256
 
 Every part of one training step of a layer (kv sharing, W_q, attention and W_o one after the other)
-is timed on its own, with its results in memory that is there already, in turns with the product
-that `linformer bench attention` takes for its yardstick. If every part ran as fast as it does
-alone, and nothing came between them, the layer would reach the share printed last. JSON, a line a
-part.
+is timed on its own, writing into memory that is allocated already, in turns with the product that
+`linformer bench attention` compares with. If every part ran as fast as it does alone, and nothing
+came between them, the layer would reach the share printed last.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 
-from linformer_kit.bench.gemm import SIZE, gemm, gemm_flops
+from linformer_kit.bench import settings as options
+from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
+from linformer_kit.bench.gemm import gemm, gemm_flops
+from linformer_kit.bench.settings import Point, Settings
+from linformer_kit.bench.views import Column, Results, Table
+from linformer_kit.cli.bench import main
+from linformer_kit.config import limits
 from linformer_kit.core.attend import FLASH_BACKWARD, FLASH_FORWARD, split_heads
-from linformer_kit.measure import machine
-from linformer_kit.measure.timing import alternate, fixed_threads
+from linformer_kit.measure import quantities
+from linformer_kit.measure.cells import Cell
+from linformer_kit.measure.timing import Say, Timing, alternate, fixed_threads
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+
+    from linformer_kit.measure.records import Record
+
+WHOLE = ("whole, inference", "whole, training")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartsSettings(Settings):
+    """One attention layer."""
+
+    length: int = options.size(4096, about="Length n.", quick=256, high=limits.LENGTH)
+    k: int = options.k(256, quick=32)
+    dim: int = options.dim(512, quick=64)
+    heads: int = options.heads(8, quick=2)
+    rounds: int = options.rounds(20, quick=2)
+    threads: int = options.threads()
+
+    def check(self) -> None:
+        Point(dim=self.dim, num_heads=self.heads, k=self.k, length=self.length).check_fits()
+
+
+BENCHMARK = Benchmark(
+    help="Time the parts of an attention layer, each alone, beside a large product.",
+    settings=PartsSettings,
+    module="benchmarks.layer_parts",
+    results=Results(
+        bench="layer_parts",
+        keys=("length", "k", "part"),
+        sizes=("length", "k", "dim", "heads"),
+        caption="n {length:,}, k {k}, dim {dim}, {heads} heads",
+        tables=(
+            Table(
+                title="Parts of an attention layer",
+                rows=(("part", "part"),),
+                columns=(
+                    Column(title="time", show=quantities.seconds),
+                    Column(title="of GEMM rate", field="share_of_gemm", show="{:.0%}".format),
+                ),
+            ),
+        ),
+    ),
+)
 
 Part = tuple["Callable[[], object]", int]  # how to run it, its floating-point operations
 
@@ -75,36 +122,42 @@ def parts_of(length: int, k: int, dim: int, heads: int) -> tuple[dict[str, Part]
     return forward, backward
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--length", type=int, default=4096)
-    parser.add_argument("--k", type=int, default=256)
-    parser.add_argument("--dim", type=int, default=512)
-    parser.add_argument("--heads", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-    torch.manual_seed(0)
-    forward, backward = parts_of(arguments.length, arguments.k, arguments.dim, arguments.heads)
-    parts = forward | backward
-    runs = {name: run for name, (run, _) in parts.items()} | {"product": gemm(SIZE)}
-    with fixed_threads(arguments.threads):
-        timings = alternate(runs, rounds=arguments.rounds)
-    best = {name: min(timing.seconds) for name, timing in timings.items()}
-    rate = gemm_flops(SIZE) / best["product"]
-    for name, (_, flops) in parts.items():
-        share = flops / best[name] / rate
-        print(
-            json.dumps({"part": name, "flops": flops, "best": best[name], "share_of_gemm": share})
+def cells(settings: PartsSettings) -> list[Cell]:
+    sizes = (settings.length, settings.k, settings.dim, settings.heads)
+
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        torch.manual_seed(settings.seed)
+        forward, backward = parts_of(*sizes)
+        parts = forward | backward
+        runs = {name: run for name, (run, _) in parts.items()} | {"product": gemm(GEMM_SIZE)}
+        with fixed_threads(settings.threads):
+            timings = alternate(runs, rounds=settings.rounds, say=say)
+        flops = {name: count for name, (_, count) in parts.items()}
+        flops["product"] = gemm_flops(GEMM_SIZE)
+        for name, whole in zip(WHOLE, (forward, parts), strict=True):
+            timings[name] = Timing((sum(min(timings[part].seconds) for part in whole),))
+            flops[name] = sum(flops[part] for part in whole)
+        rates = {name: flops[name] / min(timing.seconds) for name, timing in timings.items()}
+        return [
+            {
+                **timing.as_record(),
+                "flops": flops[name],
+                "share_of_gemm": rates[name] / rates["product"],
+            }
+            for name, timing in timings.items()
+        ]
+
+    names = [name for parts in parts_of(2, 1, settings.heads, settings.heads) for name in parts]
+    return [
+        Cell(
+            name=f"n {settings.length:,}, k {settings.k}",
+            settings=dict(zip(("length", "k", "dim", "heads"), sizes, strict=True))
+            | {"rounds": settings.rounds},
+            variants=[{"part": name} for name in (*names, "product", *WHOLE)],
+            run=run,
         )
-    for name, whole in (("inference", forward), ("training", parts)):
-        seconds = sum(best[part] for part in whole)
-        share = sum(flops for _, flops in whole.values()) / seconds / rate
-        print(json.dumps({"whole": name, "best": seconds, "share_of_gemm": share}))
-    print(json.dumps(machine.describe(seed=0, threads=arguments.threads)))
+    ]
 
 
 if __name__ == "__main__":
-    main()
+    main(BENCHMARK)

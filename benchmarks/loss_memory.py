@@ -1,31 +1,106 @@
 """Peak memory and time of a training step with the loss in chunks, beside the plain form.
 
-One encoder layer or decoder layer and a head of a large vocabulary, so that the head is what is
-seen. `chunked` is the model as it is; `plain` makes the logits of all positions first
+    python -m benchmarks.loss_memory --rounds 2
+
+One encoder layer or decoder layer and a head of a large vocabulary, so that the head dominates.
+`chunked` is the model as it is; `plain` makes the logits of all positions first
 (`return_logits=True`). Both take turns in one process; memory is that of one step in a fresh one.
-One JSON record a line.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from linformer_kit.measure.machine import describe
-from linformer_kit.measure.memory import Work, peak_memory
-from linformer_kit.measure.timing import alternate, fixed_threads
+from linformer_kit.bench import settings as options
+from linformer_kit.bench.catalog import Benchmark
+from linformer_kit.bench.results import megabytes
+from linformer_kit.bench.settings import Settings
+from linformer_kit.bench.step import memory_result
+from linformer_kit.bench.views import Column, Results, Table
+from linformer_kit.cli.bench import main
+from linformer_kit.config import limits
+from linformer_kit.measure import quantities
+from linformer_kit.measure.cells import Cell
+from linformer_kit.measure.memory import Work
+from linformer_kit.measure.timing import Say, alternate, fixed_threads
 from linformer_kit.models import LinformerConfig, LinformerForCausalLM, LinformerForMaskedLM
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-HERE = Path(__file__).stem
+    from linformer_kit.measure.records import Record
+
 MODELS = {"masked": LinformerForMaskedLM, "causal": LinformerForCausalLM}
-MASKED = 0.15  # of the positions are asked for in a masked language model
+FORMS = ("chunked", "plain")
+MASKED = 0.15  # of the positions are predicted by a masked language model
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossSettings(Settings):
+    """A language model of one layer."""
+
+    kinds: tuple[str, ...] = options.option(
+        tuple(MODELS), "Language models, with commas.", choices=tuple(MODELS)
+    )
+    length: int = options.size(16384, about="Tokens of an input.", quick=512, high=limits.LENGTH)
+    vocabulary: int = options.size(
+        32000, about="Size of the vocabulary.", quick=1000, high=limits.VOCABULARY
+    )
+    hidden: int = options.dim(256, quick=64)
+    layers: int = options.depth(1)
+    chunk: int = options.size(
+        LinformerConfig.loss_chunk, about="Positions of a chunk of the loss.", high=limits.LENGTH
+    )
+    rounds: int = options.rounds(3, quick=2)
+    threads: int = options.threads()
+
+    def check(self) -> None:
+        if self.hidden % 64:
+            raise ValueError(f"hidden must be a multiple of 64: got {self.hidden}.")
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        return {
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.hidden // 64,
+            "intermediate_size": 4 * self.hidden,
+            "loss_chunk": self.chunk,
+        }
+
+
+BENCHMARK = Benchmark(
+    help="Peak memory and time of a training step with the loss in chunks, and the plain form.",
+    settings=LossSettings,
+    module="benchmarks.loss_memory",
+    results=Results(
+        bench="loss_memory",
+        keys=("kind", "form", "length"),
+        sizes=("vocab_size", "hidden_size", "num_hidden_layers", "loss_chunk"),
+        caption="vocabulary {vocab_size:,}, hidden size {hidden_size}, {num_hidden_layers} layers, "
+        "chunks of {loss_chunk}; memory beyond weights and input",
+        tables=(
+            Table(
+                title="A training step",
+                rows=(("model", "kind"), ("n", "length")),
+                across="form",
+                columns=tuple(
+                    Column(title=f"{title}, {form}", of=form, field=field, show=show)
+                    for title, field, show in (
+                        ("time", "best", quantities.seconds),
+                        ("memory", "memory_work", megabytes),
+                        ("loss", "loss", "{:.4f}".format),
+                    )
+                    for form in FORMS
+                ),
+            ),
+        ),
+    ),
+)
 
 
 def step(kind: str, form: str, length: int, sizes: dict[str, int]) -> Callable[[], torch.Tensor]:
@@ -52,9 +127,51 @@ def step(kind: str, form: str, length: int, sizes: dict[str, int]) -> Callable[[
     return run
 
 
+def cells(settings: LossSettings) -> list[Cell]:
+    return [_cell(settings, kind) for kind in settings.kinds]
+
+
+def _cell(settings: LossSettings, kind: str) -> Cell:
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        runs = {form: step(kind, form, settings.length, settings.sizes) for form in FORMS}
+        with fixed_threads(settings.threads):
+            losses = {form: run().item() for form, run in runs.items()}
+            timings = alternate(runs, rounds=settings.rounds, fewest=2, say=say)
+        runs.clear()
+        results = []
+        for form in FORMS:
+            say(f"{form}, memory")
+            arguments = {"kind": kind, "form": form, "length": settings.length}
+            common = {"sizes": settings.sizes, "threads": settings.threads}
+            peak = memory_result("benchmarks.loss_memory:memory_of_step", arguments | common)
+            results.append(
+                {
+                    **timings[form].as_record(),
+                    "loss": losses[form],
+                    "memory_work": peak["work"],
+                    "memory_method": peak["method"],
+                    "note": timings[form].note or peak["note"],
+                }
+            )
+        return results
+
+    return Cell(
+        name=kind,
+        settings={
+            "kind": kind,
+            "length": settings.length,
+            **settings.sizes,
+            "rounds": settings.rounds,
+        },
+        variants=[{"form": form} for form in FORMS],
+        run=run,
+    )
+
+
 def memory_of_step(
     *, kind: str, form: str, length: int, sizes: dict[str, int], threads: int
 ) -> Work:
+    """For `peak_memory`."""
     torch.set_num_threads(threads)
     return Work(
         warm_up=step(kind, form, 256, sizes | {"vocab_size": 100}),
@@ -62,60 +179,5 @@ def memory_of_step(
     )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--kinds", nargs="+", default=list(MODELS))
-    parser.add_argument("--length", type=int, default=16384)
-    parser.add_argument("--vocabulary", type=int, default=32000)
-    parser.add_argument("--hidden", type=int, default=256)
-    parser.add_argument("--layers", type=int, default=1)
-    parser.add_argument("--chunk", type=int, default=LinformerConfig.loss_chunk)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    arguments = parser.parse_args()
-    sizes = {
-        "vocab_size": arguments.vocabulary,
-        "hidden_size": arguments.hidden,
-        "num_hidden_layers": arguments.layers,
-        "num_attention_heads": arguments.hidden // 64,
-        "intermediate_size": 4 * arguments.hidden,
-        "loss_chunk": arguments.chunk,
-    }
-    machine = describe(seed=0, threads=arguments.threads)
-    for kind in arguments.kinds:
-        forms = ("chunked", "plain")
-        runs = {form: step(kind, form, arguments.length, sizes) for form in forms}
-        with fixed_threads(arguments.threads):
-            losses = {form: run().item() for form, run in runs.items()}
-            timings = alternate(runs, rounds=arguments.rounds, fewest=2)
-        del runs
-        for form in forms:
-            peak = peak_memory(
-                f"{HERE}:memory_of_step",
-                {
-                    "kind": kind,
-                    "form": form,
-                    "length": arguments.length,
-                    "sizes": sizes,
-                    "threads": arguments.threads,
-                },
-            )
-            record = {
-                "bench": HERE,
-                "kind": kind,
-                "form": form,
-                "length": arguments.length,
-                **sizes,
-                "loss": losses[form],
-                "seconds": timings[form].seconds,
-                "best": timings[form].best,
-                "memory_work": peak.work,
-                "memory_method": peak.method,
-                "note": peak.problem,
-                "machine": machine,
-            }
-            print(json.dumps(record), flush=True)
-
-
 if __name__ == "__main__":
-    main()
+    main(BENCHMARK)

@@ -5,7 +5,7 @@ then asks for the keys: the value is right only if it came through the slots. In
 is of 0 to `gap` windows, so that what it takes to bind a value to its key is learned where the two
 are near; tested is the longest alone.
 
-    python benchmarks/recall.py --k 16 8 4 2 1
+    python -m benchmarks.recall --k 16 8 4 2 1
 
 Prints one JSON line for each k: the accuracy on sequences that were not trained on.
 """

@@ -1,6 +1,6 @@
 """What should the slots of causal attention hold? One byte language model for each choice.
 
-    python benchmarks/slot_choices.py --train books/*.txt --validate other/*.txt --steps 600
+    python -m benchmarks.slot_choices --train books/*.txt --validate other/*.txt --steps 600
 
     exclude  all that is older than the window shows: what the library does
     include  also the chunk before, which the window shows as well
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
-from causal_language_model import LanguageModel, options, read_bytes, train
 from torch import Tensor, nn
 
+from benchmarks.causal_language_model import LanguageModel, options, read_bytes, train
 from linformer_kit.core.causal import CausalLinformerAttention, _later
 
 if TYPE_CHECKING:

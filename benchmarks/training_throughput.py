@@ -1,6 +1,6 @@
 """What does the toolkit cost? Tokens a second of `linformer train` beside a bare PyTorch loop.
 
-    python benchmarks/training_throughput.py --length 1024 --dim 256 --rounds 3 --steps 6
+    python -m benchmarks.training_throughput --length 1024 --dim 256 --rounds 3 --steps 6
 
 The same model and rows, in one process and in turns: some steps by the toolkit's trainer, some by a
 loop that does nothing but forward, backward and update on batches made beforehand. Also prints the

@@ -1,4 +1,4 @@
-"""The yardstick: counted multiplications are those that are done."""
+"""The GEMM rate: counted multiplications are those that are done."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from linformer_kit.bench.contestants import Point, build
 from linformer_kit.bench.gemm import gemm, gemm_flops, step_flops
+from linformer_kit.bench.implementations import build
+from linformer_kit.bench.settings import Point
 from linformer_kit.bench.step import make_input
 
 

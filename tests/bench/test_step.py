@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from linformer_kit.bench.contestants import CONTESTANTS, Point, build
+from linformer_kit.bench.implementations import IMPLEMENTATIONS, build
+from linformer_kit.bench.settings import Point
 from linformer_kit.bench.step import make_input, make_step, rate_in
 
 POINT = Point(dim=8, num_heads=2, k=2, length=6)
@@ -24,7 +25,7 @@ def test_inference_needs_no_gradients_and_drops_nothing():
     assert torch.equal(output, step())
 
 
-@pytest.mark.parametrize("name", CONTESTANTS)
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_training_gives_every_weight_a_new_gradient(name):
     model = build(name, "encoder", POINT, dropout=0.0, seed=0)
     step = make_step(model, make_input(POINT, seed=0), "training")

@@ -208,10 +208,8 @@ ARGUMENTS = (
     "bench attention --modes singing", "bench attention --threads 100000", "bench grid --rounds -1",
     "bench attention --contestants nobody", "bench growth --lengths 1000000000000",
     "bench decode --k -1", "bench growth --out thesis.txt --lengths 64",
-    "bench grid --quick --out .", "bench peers --peers nobody",
-    "bench budget --shapes round", "bench roofline --dim 0", "bench growth --seed -1",
-    "onnx-time --lengths x", "onnx-time --dim 0", "keras-time --backend nothing",
-    "keras-time --sequence-length 0",
+    "bench grid --quick --out .", "bench attention --models nobody", "bench growth --seed -1",
+    "bench peers", "keras-time", "onnx-time --dim 0", "bench decode --k",
 )  # fmt: skip
 
 

@@ -166,9 +166,9 @@ def test_ctrl_c_is_a_line_and_exit_code_130(tmp_path, times):
 GROWTH = "bench growth --lengths 32 --k 8 --dim 16 --heads 2 --threads 1 --rounds 1 --no-full"
 # As late as possible: the interpreter's own files may lie where nobody else can read them.
 AS_NOBODY = (
-    "import os\n"
-    "def drop(*_):\n    os.getuid() or os.setuid(65534)\n    return []\n"
-    "growth.measured_already = drop\n"
+    "import os\ncells = growth.cells\n"
+    "def drop(settings):\n    os.getuid() or os.setuid(65534)\n    return cells(settings)\n"
+    "growth.cells = drop\n"
 )
 SMALL_FILES = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
 
@@ -190,7 +190,7 @@ def test_records_that_cannot_be_written_are_one_line(tmp_path, before, folder, m
     out = tmp_path / folder / "records.jsonl"
     code = (
         "from linformer_kit.bench import growth\n"
-        "growth.peak_memory = lambda *a, **k: growth.PeakMemory()\n"
+        "growth.step_memory = lambda *a, **k: {'note': None}\n"
         f"{before}"
         "from linformer_kit.cli import main\n"
         f"main({[*GROWTH.split(), '--out', str(out)]!r})"

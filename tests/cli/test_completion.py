@@ -79,11 +79,28 @@ def test_the_script_completes_a_command_in_bash(tmp_path):
     script = tmp_path / "script"
     script.write_text(linformer("--show-completion", "bash").stdout)
     code = (
-        f"source {script}; COMP_WORDS=(linformer keras-t); COMP_CWORD=1; "
+        f"source {script}; COMP_WORDS=(linformer spect); COMP_CWORD=1; "
         '_linformer_completion linformer; echo "${COMPREPLY[@]}"'
     )
     path = f"{LINFORMER.parent}{os.pathsep}{os.environ['PATH']}"
     answer = subprocess.run(
         ["bash", "-c", code], capture_output=True, text=True, env=os.environ | {"PATH": path}
     )
-    assert answer.stdout == "keras-time\n", answer.stderr
+    assert answer.stdout == "spectrum\n", answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["spectr"], "spectrum"),
+        (["bench", "gri"], "grid"),
+        (["bench", "grid", "--tok"], "--tokens"),
+    ],
+)
+def test_the_shell_completes_commands_and_options(typed, offered):
+    answer = linformer(
+        _LINFORMER_COMPLETE="complete_bash",
+        COMP_WORDS=" ".join(["linformer", *typed]),
+        COMP_CWORD=str(len(typed)),
+    )
+    assert offered in answer.stdout.split()

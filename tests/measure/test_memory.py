@@ -54,7 +54,7 @@ def test_a_step_of_a_layer_takes_what_its_tensors_take():
     peak = peak_memory(
         "linformer_kit.bench.step:memory_of_step",
         {
-            "contestant": "linformer-pytorch",
+            "model": "linformer-pytorch",
             "layer": "attention",
             "mode": "inference",
             "dropout": 0.0,

@@ -1,4 +1,4 @@
-"""Timing: contestants take turns, every time is kept, and nobody is dropped in silence."""
+"""Timing: candidates take turns, every time is kept, and nobody is dropped in silence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def recording(log: list[str], name: str, seconds: float = 0.0):
     return run
 
 
-def test_every_round_runs_each_contestant_once_in_turn():
+def test_every_round_runs_each_candidate_once_in_turn():
     log: list[str] = []
     timings = alternate({name: recording(log, name) for name in "abc"}, rounds=4)
     assert log == list("abc") * 5  # the first time to warm up
@@ -33,7 +33,7 @@ def test_times_are_those_of_the_runs():
     assert all(0.05 <= seconds < 0.5 for seconds in timing.seconds)
 
 
-def test_a_slow_contestant_runs_fewer_rounds():
+def test_a_slow_candidate_runs_fewer_rounds():
     log: list[str] = []
     runs = {"slow": recording(log, "slow", 0.05), "quick": recording(log, "quick")}
     timings = alternate(runs, rounds=8, fewest=3, slow=0.02)
@@ -42,7 +42,7 @@ def test_a_slow_contestant_runs_fewer_rounds():
     assert log[:8] == ["slow", "quick"] * 4
 
 
-def test_a_contestant_over_the_limit_is_left_out_and_says_so():
+def test_a_candidate_over_the_limit_is_left_out_and_says_so():
     log: list[str] = []
     runs = {"slow": recording(log, "slow", 0.06), "quick": recording(log, "quick")}
     timings = alternate(runs, rounds=3, limit=0.05)
@@ -61,7 +61,7 @@ def test_a_long_first_run_counts_where_asked():
     assert len(timings["slow"].seconds) == 1
 
 
-def test_a_contestant_that_fails_is_reported_and_the_others_go_on():
+def test_a_candidate_that_fails_is_reported_and_the_others_go_on():
     def fail() -> None:
         raise RuntimeError("shapes do not match\nframe #0: somewhere")
 

@@ -27,72 +27,58 @@ def times(best: float) -> dict:
     return {"seconds": [best], "best": best, "median": best, "spread": 0.0, "note": None}
 
 
+def flat(bench: str, sizes: dict, results: list[dict]) -> list[dict]:
+    return [{"bench": bench, **sizes, **result, "machine": MACHINE} for result in results]
+
+
 def grid_records() -> list[dict]:
     records = []
-    sizes = {"batch": 1, "dim": 8, "num_heads": 1}
     for length in (512, 4096):
         forms = [("sdpa", None, 4.0), ("materialised", None, 8.0), ("linformer", 128, 1.0)]
-        cell = {"what": "time", "length": length, **sizes, "ks": [128], "rounds": 1}
-        results = [{"form": f, "k": k, **times(t * length)} for f, k, t in forms]
-        records.append({"bench": "grid", "cell": cell, "results": results, "machine": MACHINE})
-        for form, k, size in forms:
-            cell = {"what": "memory", "length": length, **sizes, "form": form, "k": k}
-            result = {"form": form, "k": k, "work": int(size * length * 1000), "note": None}
-            records.append({"bench": "grid", "cell": cell, "results": [result], "machine": MACHINE})
+        sizes = {"length": length, "batch": 1, "dim": 8, "num_heads": 1}
+        timed = [{"what": "time", "model": f, "k": k, **times(t * length)} for f, k, t in forms]
+        peaks = [
+            {"what": "memory", "model": f, "k": k, "work": int(size * length * 1000), "note": None}
+            for f, k, size in forms
+        ]
+        records += flat("grid", sizes, timed + peaks)
     return records
 
 
-def budget_record(k: int | None) -> dict:
-    sizes = {"tokens": 512, "dim": 8, "num_heads": 1, "depth": 1, "lengths": [256, 512]}
-    return {
-        "bench": "budget",
-        "cell": {"shape": "encoder", "k": k, **sizes},
-        "results": [{"length": n, **times(1.0)} for n in (256, 512, None)],
-        "machine": MACHINE,
-    }
+def budget_records(k: int | None) -> list[dict]:
+    sizes = {"shape": "encoder", "k": k, "tokens": 512, "dim": 8, "num_heads": 1, "depth": 1}
+    return flat("budget", sizes, [{"length": n, **times(1.0)} for n in (256, 512, None)])
 
 
 def peers_records() -> list[dict]:
     sizes = {"dim": 8, "num_heads": 1, "k": 4, "length": 512, "batch": 1, "depth": 1}
-    timed = [
-        {"peer": "linformer-kit", **times(1.0), "ours_times_faster": 1.0},
-        {"peer": "FNet", **times(0.5), "ours_times_faster": 0.5},
+    results = [
+        {"what": "time", "model": "linformer-kit", **times(1.0), "times_faster": 1.0},
+        {"what": "time", "model": "FNet", **times(0.5), "times_faster": 0.5},
+        {"what": "memory", "model": "linformer-kit", "work": 1000, "note": None},
+        {"what": "memory", "model": "FNet", "work": 3000, "note": None},
     ]
-    cell = {"what": "time", "mode": "training", **sizes}
-    records = [{"bench": "peers", "cell": cell, "results": timed, "machine": MACHINE}]
-    for peer, work in (("linformer-kit", 1000), ("FNet", 3000)):
-        cell = {"what": "memory", "peer": peer, **sizes}
-        result = {"peer": peer, "work": work, "note": None}
-        records.append({"bench": "peers", "cell": cell, "results": [result], "machine": MACHINE})
-    return records
+    return flat("peers", {**sizes, "mode": "training"}, results)
 
 
 def decode_records() -> list[dict]:
     sizes = {"dim": 8, "num_heads": 1, "depth": 1, "k": 4, "window": 8, "batch": 1, "steps": 2}
-    return [
-        {
-            "bench": "decode",
-            "cell": {"what": "time", "context": context, **sizes},
-            "results": [
-                {"decoder": kind, **times(0.1), "state": 100} for kind in ("linformer", "vanilla")
-            ],
-            "machine": MACHINE,
-        }
+    results = [
+        {"what": "time", "context": context, "model": model, **times(0.1), "state": 100}
         for context in (1024, 4096)
+        for model in ("linformer", "vanilla")
     ]
+    return flat("decode", sizes, results)
 
 
-def roofline_record() -> dict:
+def roofline_records() -> list[dict]:
     names = {"GEMM": (1000, 0), "copy": (0, 100), "whole layer": (500, 0), "E X": (100, 10)}
-    return {
-        "bench": "roofline",
-        "cell": {"dim": 8, "num_heads": 1, "k": 4, "length": 512, "batch": 1},
-        "results": [
-            {"operation": name, "flops": flops, "bytes": size, "times": 1, **times(1.0)}
-            for name, (flops, size) in names.items()
-        ],
-        "machine": MACHINE,
-    }
+    sizes = {"dim": 8, "num_heads": 1, "k": 4, "length": 512, "batch": 1}
+    results = [
+        {"operation": name, "flops": flops, "bytes": size, "times": 1, **times(1.0)}
+        for name, (flops, size) in names.items()
+    ]
+    return flat("roofline", sizes, results)
 
 
 def spectrum_record() -> dict:
@@ -128,7 +114,7 @@ def growth_records() -> list[dict]:
     return [
         {
             "bench": "growth",
-            "contestant": who,
+            "model": who,
             **sizes,
             "length": length,
             **times(time * length),
@@ -145,11 +131,11 @@ def all_records() -> list[dict]:
     return [
         *grid_records(),
         *growth_records(),
-        budget_record(None),
-        budget_record(32),
+        *budget_records(None),
+        *budget_records(32),
         *peers_records(),
         *decode_records(),
-        roofline_record(),
+        *roofline_records(),
         spectrum_record(),
         heads_record(),
     ]

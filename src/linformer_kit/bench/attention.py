@@ -1,172 +1,129 @@
 """`linformer bench attention`: one layer against full attention and the earlier implementations.
 
-For every point (sizes), kind of layer and mode, all contestants and the yardstick of `gemm.py`
-take turns; with `memory`, each also does one training step in a process of its own.
+A time cell is one point (sizes), kind of layer and mode: all implementations and a large matrix
+product take turns. A memory cell is a training step of one implementation in a process of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from itertools import product
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from ..core import checks
 from ..core.allocator import keep_memory
-from ..measure.machine import describe
-from ..measure.memory import peak_memory
-from ..measure.timing import (
-    Say,
-    Timing,
-    alternate,
-    fixed_threads,
-    positive_seconds,
-    say_nothing,
-    times_faster,
-)
-from .contestants import CONTESTANTS, OURS, Point, build, why_missing
-from .gemm import SIZE, gemm, gemm_flops, step_flops
-from .names import LayerKind, Mode
-from .step import make_input, make_step, rate_in
+from ..measure.cells import Cell
+from ..measure.timing import Say, Timing, alternate, fixed_threads, times_faster
+from .gemm import gemm, gemm_flops, step_flops
+from .implementations import IMPLEMENTATIONS, KIT, build, missing
+from .step import make_input, make_step, rate_in, step_memory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Sequence
 
     from ..measure.records import Record
+    from .catalog import AttentionSettings
+    from .settings import Point
 
 GEMM = "gemm"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttentionBench:
-    """What to measure.
+def cells(settings: AttentionSettings) -> list[Cell]:
+    kept = settings.keep_memory and keep_memory()
+    found = []
+    for point, layer, mode in product(settings.points, settings.layers, settings.modes):
+        found.append(_time_cell(settings, point, layer, mode, kept))
+        if settings.memory and mode != "inference":
+            found += [_memory_cell(settings, point, layer, mode, one) for one in _present(settings)]
+    return found
 
-    rounds: for what takes up to a second; slower contestants have fewer, at least 3.
-    limit: a contestant of which one run takes more seconds is left out, and said to be.
-    gemm_size: rows and columns of the matrices of the yardstick.
-    keep_memory: see `core/allocator.py`; for everybody who takes part, in this process.
-    """
 
-    points: tuple[Point, ...]
-    layers: tuple[LayerKind, ...] = get_args(LayerKind)
-    modes: tuple[Mode, ...] = get_args(Mode)
-    contestants: tuple[str, ...] = tuple(CONTESTANTS)
-    rounds: int = 10
-    threads: int = 2
-    dropout: float = 0.1
-    seed: int = 0
-    limit: float = 60.0
-    gemm_size: int = SIZE
-    memory: bool = False
-    keep_memory: bool = False
+def notes(settings: AttentionSettings) -> list[str]:
+    said = [f"{name} skipped: {reason}" for name, reason in _missing(settings).items()]
+    if settings.keep_memory and not keep_memory():
+        said.append("--keep-memory did nothing: it needs glibc, so Linux.")
+    return said
 
-    def __post_init__(self) -> None:
-        checks.positive("rounds", self.rounds)
-        checks.positive("threads", self.threads)
-        checks.positive("gemm_size", self.gemm_size)
-        checks.probability("dropout", self.dropout)
-        positive_seconds("limit", self.limit)
-        for point in self.points:
-            point.check_fits()
-        for layer in self.layers:
-            checks.one_of("layer", layer, get_args(LayerKind))
-        for mode in self.modes:
-            checks.one_of("mode", mode, get_args(Mode))
-        for name in self.contestants:
-            checks.one_of("contestant", name, tuple(CONTESTANTS))
-        if OURS not in self.contestants:
-            raise ValueError(
-                f"the others are compared with {OURS!r}, so it must take part: "
-                f"got {', '.join(self.contestants)}."
+
+def _missing(settings: AttentionSettings) -> dict[str, str]:
+    return missing({name: IMPLEMENTATIONS[name].package for name in settings.models})
+
+
+def _present(settings: AttentionSettings) -> list[str]:
+    absent = _missing(settings)
+    return [name for name in settings.models if name not in absent]
+
+
+def _time_cell(
+    settings: AttentionSettings, point: Point, layer: str, mode: str, kept: bool
+) -> Cell:
+    names = [*_present(settings), GEMM]
+    rate = rate_in(mode, settings.dropout)
+
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        x = make_input(point, seed=settings.seed)
+        models = {
+            name: build(name, layer, point, dropout=rate, seed=settings.seed) for name in names[:-1]
+        }
+        runs = {name: make_step(model, x, mode) for name, model in models.items()}
+        runs[GEMM] = gemm(settings.gemm_size)
+        with fixed_threads(settings.threads):
+            timings = alternate(runs, rounds=settings.rounds, limit=settings.limit, say=say)
+        flops = {name: step_flops(model, point, mode) for name, model in models.items()}
+        flops[GEMM] = gemm_flops(settings.gemm_size)
+        highest = _rate(flops[GEMM], timings[GEMM])
+        results = []
+        for name, timing in timings.items():
+            own = _rate(flops[name], timing)
+            results.append(
+                {
+                    **timing.as_record(),
+                    "times_faster": times_faster(timings[KIT], timing),
+                    "flops": flops[name],
+                    "flops_per_second": own,
+                    "share_of_gemm": own / highest if own and highest else None,
+                }
             )
+        return results
 
-    @property
-    def present(self) -> tuple[str, ...]:
-        return tuple(name for name in self.contestants if why_missing(name) is None)
-
-    @property
-    def missing(self) -> dict[str, str]:
-        """The contestants that cannot take part, with the reason and the remedy."""
-        reasons = {name: why_missing(name) for name in self.contestants}
-        return {name: reason for name, reason in reasons.items() if reason is not None}
-
-
-def measure(bench: AttentionBench, *, say: Say = say_nothing) -> Iterator[Record]:
-    """The records, one after the other as they are measured."""
-    machine = describe(seed=bench.seed, threads=bench.threads)
-    kept = bench.keep_memory and keep_memory()
-    items = list(product(bench.points, bench.layers, bench.modes))
-    for number, (point, layer, mode) in enumerate(items, start=1):
-        head = f"{number} of {len(items)}: {layer}, {mode}, n {point.length}, k {point.k}"
-
-        def say_where(what: str, head: str = head) -> None:
-            say(f"{head}: {what}")
-
-        common = {
+    return Cell(
+        name=f"{layer}, {mode}, n {point.length}, k {point.k}",
+        settings={
+            "what": "time",
             "layer": layer,
             "mode": mode,
             **asdict(point),
-            "dropout": rate_in(mode, bench.dropout),
+            "dropout": rate,
+            "rounds": settings.rounds,
             "keep_memory": kept,
-            "machine": machine,
-        }
-        for record in _times(bench, point, layer, mode, say_where):
-            yield {"bench": "attention", **record, **common}
-        if bench.memory and mode != "inference":
-            for record in _memory(bench, point, layer, mode, say_where):  # in other processes
-                yield {"bench": "attention memory", **record, **common, "keep_memory": False}
+        },
+        variants=[{"model": name} for name in names],
+        work=point.length * (1.0 if mode == "inference" else 3.0),
+        run=run,
+    )
 
 
-def _times(
-    bench: AttentionBench, point: Point, layer: LayerKind, mode: Mode, say: Say
-) -> Iterator[Record]:
-    x = make_input(point, seed=bench.seed)
-    rate = rate_in(mode, bench.dropout)
-    models = {
-        name: build(name, layer, point, dropout=rate, seed=bench.seed) for name in bench.present
-    }
-    runs = {name: make_step(model, x, mode) for name, model in models.items()}
-    runs[GEMM] = gemm(bench.gemm_size)
-    with fixed_threads(bench.threads):
-        timings = alternate(runs, rounds=bench.rounds, limit=bench.limit, say=say)
-    flops = {name: step_flops(model, point, mode) for name, model in models.items()}
-    flops[GEMM] = gemm_flops(bench.gemm_size)
-    highest = _rate(flops[GEMM], timings[GEMM])
-    for name, timing in timings.items():
-        rate_of_step = _rate(flops[name], timing)
-        yield {
-            "contestant": name,
-            "rounds": bench.rounds,
-            "seconds": timing.seconds,
-            "best": timing.best,
-            "median": timing.median,
-            "spread": timing.spread,
-            "note": timing.note,
-            "ours_times_faster": times_faster(timings[OURS], timing),
-            "flops": flops[name],
-            "flops_per_second": rate_of_step,
-            "share_of_gemm": rate_of_step / highest if rate_of_step and highest else None,
-        }
+def _memory_cell(
+    settings: AttentionSettings, point: Point, layer: str, mode: str, model: str
+) -> Cell:
+    step: Record = {"model": model, "layer": layer, "mode": mode}
+
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        say("memory")
+        common = {"seed": settings.seed, "threads": settings.threads, "dropout": settings.dropout}
+        return [step_memory(point, step | common)]
+
+    return Cell(
+        name=f"{layer}, {mode}, n {point.length}, k {point.k}, {model}",
+        settings={
+            "what": "memory",
+            **step,
+            **asdict(point),
+            "dropout": rate_in(mode, settings.dropout),
+        },
+        work=point.length,
+        run=run,
+    )
 
 
 def _rate(flops: int | None, timing: Timing) -> float | None:
     return flops / timing.best if flops and timing.best else None
-
-
-def _memory(
-    bench: AttentionBench, point: Point, layer: LayerKind, mode: Mode, say: Say
-) -> Iterator[Record]:
-    for name in bench.present:
-        say(f"{name}, memory")
-        peak = peak_memory(
-            "linformer_kit.bench.step:memory_of_step",
-            {
-                "contestant": name,
-                "layer": layer,
-                "mode": mode,
-                "dropout": bench.dropout,
-                "seed": bench.seed,
-                "threads": bench.threads,
-                "point": asdict(point),
-            },
-        )
-        yield {"contestant": name, **asdict(peak)}

@@ -1,92 +1,51 @@
 """`linformer bench decode`: time and memory of one more token, over how many came before.
 
-A decoder stands at a context and generates. Linformer's state is a window and k slots, whatever the
-context; the vanilla Transformer's cache holds every token. A time cell is one context: both take
-turns, each generating `steps` tokens from the same state. Only the size of a cache matters to the
-time of a step, so the vanilla one is filled with noise; reading would take the square of the
-context. The Linformer reads all of it.
+A decoder generates from a state after `context` tokens. Linformer's state is a window and k slots,
+whatever the context; the cache of the vanilla Transformer holds every token. A time cell is one
+context: both take turns, each generating `steps` tokens from the same state. The time of a step
+depends only on the size of the cache, so the vanilla one is filled with noise; reading would take
+the square of the context. The Linformer reads the whole context.
 """
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core import checks
 from ..core.cached import CacheState, CausalFullAttention
 from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
 from ..core.state import DecoderState
-from ..machine_memory import require_memory
 from ..measure.cells import Cell
-from ..measure.memory import Work, peak_memory
-from ..measure.timing import alternate, fixed_threads
+from ..measure.memory import Work
+from ..measure.timing import Say, alternate, fixed_threads
+from .step import memory_result
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..measure.records import Record
-    from ..measure.timing import Say
+    from .catalog import DecodeSettings
 
-BENCH = "decode"
-Decoder = Literal["linformer", "vanilla"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class DecodeBench:
-    """What to measure."""
-
-    contexts: tuple[int, ...] = (1024, 4096, 16384, 65536)
-    dim: int = 512
-    num_heads: int = 8
-    depth: int = 2
-    k: int = 64
-    window: int = 128
-    batch: int = 1
-    steps: int = 16
-    rounds: int = 5
-    threads: int = 2
-    seed: int = 0
-    memory: bool = True
-
-    def __post_init__(self) -> None:
-        sizes = ("dim", "num_heads", "depth", "k", "window", "batch", "steps", "rounds", "threads")
-        for name in sizes:
-            checks.positive(name, getattr(self, name))
-        for context in self.contexts:
-            checks.positive("contexts", context)
-        cache = 2 * self.depth * self.batch * max(self.contexts) * self.dim
-        state = 2 * self.depth * self.batch * (self.k + self.window) * self.dim
-        require_memory(
-            f"contexts={max(self.contexts)}, k={self.k}, window={self.window}, dim={self.dim}, "
-            f"batch={self.batch}, depth={self.depth}",
-            4 * (cache + state + self.depth * 12 * self.dim**2),
-            remedy="Use smaller sizes.",
-        )
-        if self.dim % self.num_heads:
-            raise ValueError(
-                f"dim must be divisible by the number of heads: got dim={self.dim}, "
-                f"heads={self.num_heads}. Change one of them."
-            )
-
-    @property
-    def sizes(self) -> dict[str, Any]:
-        names = ("dim", "num_heads", "depth", "k", "window", "batch", "steps")
-        return {name: getattr(self, name) for name in names}
+MODELS = ("linformer", "vanilla")
 
 
-def cells(bench: DecodeBench) -> list[Cell]:
+def cells(settings: DecodeSettings) -> list[Cell]:
     found = []
-    for context in sorted(bench.contexts):
-        found.append(_time_cell(bench, context))
-        if bench.memory:
-            found += [_memory_cell(bench, context, kind) for kind in get_args(Decoder)]
+    for context in sorted(settings.contexts):
+        found.append(_time_cell(settings, context))
+        if settings.memory:
+            found += [_memory_cell(settings, context, model) for model in MODELS]
     return found
 
 
-def build(kind: Decoder, *, seed: int, sizes: dict[str, Any]) -> LinformerDecoder:
+def sizes_of(settings: DecodeSettings) -> dict[str, Any]:
+    names = ("dim", "depth", "k", "window", "batch", "steps")
+    return {name: getattr(settings, name) for name in names} | {"num_heads": settings.heads}
+
+
+def build(model: str, *, seed: int, sizes: dict[str, Any]) -> LinformerDecoder:
     torch.manual_seed(seed)
     return LinformerDecoder(
         dim=sizes["dim"],
@@ -94,13 +53,13 @@ def build(kind: Decoder, *, seed: int, sizes: dict[str, Any]) -> LinformerDecode
         num_heads=sizes["num_heads"],
         k=sizes["k"],
         window=sizes["window"],
-        attention="slots" if kind == "linformer" else "full",
+        attention="slots" if model == "linformer" else "full",
     ).eval()
 
 
 @torch.inference_mode()
 def state_at(decoder: LinformerDecoder, context: int, *, batch: int) -> DecoderState:
-    """A state that `context` tokens have led to."""
+    """The state after `context` tokens."""
     state = decoder.init_state(batch)
     first = decoder.layers[0]
     assert isinstance(first, DecoderLayer)
@@ -129,53 +88,53 @@ def generate(decoder: LinformerDecoder, state: DecoderState, steps: int) -> Call
     return run
 
 
-def _time_cell(bench: DecodeBench, context: int) -> Cell:
-    def run(say: Say) -> list[Record]:
-        runs, sizes = {}, {}
-        for kind in get_args(Decoder):
-            decoder = build(kind, seed=bench.seed, sizes=bench.sizes)
-            state = state_at(decoder, context, batch=bench.batch)
-            sizes[kind] = state.nbytes
-            runs[kind] = generate(decoder, state, bench.steps)
-        with fixed_threads(bench.threads):
-            timings = alternate(runs, rounds=bench.rounds, say=say)
+def _time_cell(settings: DecodeSettings, context: int) -> Cell:
+    sizes = sizes_of(settings)
+
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        runs, bytes_of = {}, {}
+        for model in MODELS:
+            decoder = build(model, seed=settings.seed, sizes=sizes)
+            state = state_at(decoder, context, batch=settings.batch)
+            bytes_of[model] = state.nbytes
+            runs[model] = generate(decoder, state, settings.steps)
+        with fixed_threads(settings.threads):
+            timings = alternate(runs, rounds=settings.rounds, say=say)
         return [
-            {"decoder": kind, **timing.as_record(), "state": sizes[kind], "note": timing.note}
-            for kind, timing in timings.items()
+            {**timing.as_record(), "state": bytes_of[model]} for model, timing in timings.items()
         ]
 
-    settings = {"what": "time", "context": context, **bench.sizes, "rounds": bench.rounds}
     return Cell(
-        name=f"context {context:,}, time", settings=settings, work=1 + context / 8192, run=run
+        name=f"context {context:,}, time",
+        settings={"what": "time", "context": context, **sizes, "rounds": settings.rounds},
+        variants=[{"model": model} for model in MODELS],
+        work=1 + context / 8192,
+        run=run,
     )
 
 
-def _memory_cell(bench: DecodeBench, context: int, kind: Decoder) -> Cell:
-    def run(say: Say) -> list[Record]:
-        say("memory")
-        peak = peak_memory(
-            "linformer_kit.bench.decode:memory_of_steps",
-            {
-                "kind": kind,
-                "context": context,
-                "seed": bench.seed,
-                "threads": bench.threads,
-                "sizes": bench.sizes,
-            },
-        )
-        found = asdict(peak)
-        return [{"decoder": kind, "note": found.pop("problem"), **found}]
+def _memory_cell(settings: DecodeSettings, context: int, model: str) -> Cell:
+    own = {"model": model, "context": context}
 
-    settings = {"what": "memory", "context": context, "decoder": kind, **bench.sizes}
-    return Cell(name=f"context {context:,}, {kind}, memory", settings=settings, work=3, run=run)
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        say("memory")
+        common = {"seed": settings.seed, "threads": settings.threads, "sizes": sizes_of(settings)}
+        return [memory_result("linformer_kit.bench.decode:memory_of_steps", {**own, **common})]
+
+    return Cell(
+        name=f"context {context:,}, {model}, memory",
+        settings={"what": "memory", **own, **sizes_of(settings)},
+        work=3,
+        run=run,
+    )
 
 
 def memory_of_steps(
-    *, kind: Decoder, context: int, seed: int, threads: int, sizes: dict[str, Any]
+    *, model: str, context: int, seed: int, threads: int, sizes: dict[str, Any]
 ) -> Work:
-    """For `memory.peak_memory`; the total holds the state."""
+    """For `peak_memory`; the total includes the state."""
     torch.set_num_threads(threads)
-    decoder = build(kind, seed=seed, sizes=sizes)
+    decoder = build(model, seed=seed, sizes=sizes)
 
     def prepare(context: int) -> Callable[[], object]:
         state = state_at(decoder, context, batch=sizes["batch"])

@@ -1,8 +1,8 @@
-"""The yardstick: a large matrix product, and the share of its rate that a layer reaches.
+"""The GEMM rate: a large matrix product, and the share of its rate that a layer reaches.
 
-No layer made of matrix products can be faster than its multiplications at the rate of the best of
-them, so the share says how much is left to gain, on any machine. The product is timed as one more
-contestant, in the same rounds.
+A layer made of matrix products cannot be faster than its multiplications at the rate of a large
+product, so the share says how much is left to gain, on any machine. The product is timed in the
+same rounds as the layers.
 """
 
 from __future__ import annotations
@@ -23,15 +23,11 @@ from ..core.cost import (
 )
 from ..core.encoder import LinformerEncoder
 from ..core.plan import choose
-from .names import GEMM_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .contestants import Point
-    from .names import Mode
-
-SIZE = GEMM_SIZE
+    from .settings import Point
 
 
 def gemm(size: int) -> Callable[[], object]:
@@ -44,7 +40,7 @@ def gemm_flops(size: int) -> int:
     return 2 * size**3
 
 
-def step_flops(model: nn.Module, point: Point, mode: Mode) -> int | None:
+def step_flops(model: nn.Module, point: Point, mode: str) -> int | None:
     """The matrix products of one step, in the order of multiplication that is used.
 
     A backward pass has two products for each of the forward pass. None for a model of others, which

@@ -11,18 +11,15 @@ from importlib.metadata import version as version_of
 from typing import Annotated, Any, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import linformer_kit
 
 from . import (
     analysis,
     bench,
-    cells,
     completion,
     export,
-    keras_time,
-    onnx_time,
     report,
     suggestions,
     toolkit,
@@ -35,14 +32,22 @@ from .exit_codes import MISTAKE
 UsageError = cast("type[Exception]", typer.BadParameter.__base__)
 
 
-class Group(TyperGroup):
-    """Commands whose exceptions all reach `run`, and that suggest a command for a wrong name."""
+class Escaping:
+    """A command whose exceptions all reach `run`."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            return super().invoke(ctx)  # type: ignore[misc]
         except (KeyboardInterrupt, EOFError, OSError) as error:
             raise Escaped(error) from error
+
+
+class Command(Escaping, TyperCommand):
+    """For a program of one command."""
+
+
+class Group(Escaping, TyperGroup):
+    """Suggests a command for a wrong name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0] if args else ""
@@ -69,24 +74,22 @@ app = typer.Typer(
     add_completion=False,  # completion.py has options of its own
     pretty_exceptions_enable=False,
 )
-for measure in cells.COMMANDS:
-    bench.app.command()(measure)
 app.add_typer(bench.app, name="bench", cls=Group)
 toolkit.add_to(app)
 app.command()(export.export)
-app.command("keras-time")(keras_time.keras_time)
-app.command("onnx-time")(onnx_time.onnx_time)
 for look in (*analysis.COMMANDS, report.report):
     app.command()(look)
 
 
-def run(arguments: Sequence[str] | None) -> int:
+def run(
+    arguments: Sequence[str] | None,
+    program: typer.Typer = app,
+    name: str = completion.PROGRAM,
+) -> int:
     """The exit code of a command line, by default that of this process."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = app(
-            args=completion.with_shell(given), prog_name=completion.PROGRAM, standalone_mode=False
-        )
+        code = program(args=completion.with_shell(given), prog_name=name, standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except BaseException as error:

@@ -1,39 +1,25 @@
-"""`linformer bench attention` and `linformer bench growth`."""
+"""`linformer bench ...`: a command for each benchmark, made from its settings."""
 
-from collections.abc import Callable, Iterable, Iterator
+import importlib
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import Field, fields
+from enum import Enum
 from pathlib import Path
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ..bench.names import CONTESTANTS, GEMM_SIZE, LayerKind, Mode
-from ..config import limits
+from ..bench.catalog import BENCHMARKS, Benchmark
 from ..errors import user_input
 from ..measure.records import Record, RecordFile, check_appendable, read_records
 from .exit_codes import STOPPED
-from .options import (
-    ROUNDS,
-    Again,
-    Batch,
-    Depth,
-    Heads,
-    K,
-    Lengths,
-    Out,
-    ResumedOut,
-    Rounds,
-    Seed,
-    Threads,
-    Width,
-    finite,
-    names,
-    whole_numbers,
-)
+from .options import finite, names, whole_numbers
+from .sheets import show_sheets
 
 app = typer.Typer(help="Measure time and memory on this machine.")
 
@@ -44,191 +30,129 @@ def bench(context: typer.Context) -> None:
         typer.echo(context.get_help())
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """Defaults of `bench attention`."""
+def command(benchmark: Benchmark) -> Callable[..., None]:
+    """The function of a command: an option for each setting, --quick, --again and --out."""
 
-    lengths: str
-    k: str
-    dim: int
-    heads: int
-    rounds: int
-    gemm_size: int
+    def run(**values: Any) -> None:
+        run_benchmark(benchmark, **values)
+
+    own = [_parameter(one) for one in fields(benchmark.settings)]
+    quick = typer.Option("--quick", help="Small sizes: seconds, not minutes.")
+    again = typer.Option("--again", help="Measure what has a record already once more.")
+    out = typer.Option(help="Where records are appended; what is there is not measured again.")
+    path = Path(f"results/bench-{benchmark.name}.jsonl")
+    common = [
+        _keyword("quick", Annotated[bool, quick], False),
+        _keyword("again", Annotated[bool, again], False),
+        _keyword("out", Annotated[Path, out], path),
+    ]
+    parameters = [*own, *common]
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    run.__name__ = benchmark.name.replace("-", "_")
+    run.__doc__ = benchmark.help
+    return run
 
 
-WHOLE = Sizes(lengths="4096,16384", k="256,32", dim=512, heads=8, rounds=10, gemm_size=GEMM_SIZE)
-QUICK = Sizes(lengths="1024", k="64", dim=128, heads=4, rounds=3, gemm_size=512)
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(
+        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+    )
 
 
-def _either(field: str) -> str:
-    return f"(default: {getattr(WHOLE, field)}; quick: {getattr(QUICK, field)})"
+def _parameter(setting: "Field[Any]") -> inspect.Parameter:
+    """The option of a setting. One with a value for --quick has no default: see its help."""
+    rule = setting.metadata["option"]
+    default, help_text = _plain(setting.default), rule.help
+    if rule.quick is not None:
+        help_text += f" (default: {default}; quick: {_plain(rule.quick)})"
+    more: dict[str, Any] = {"help": help_text, "envvar": rule.envvar}
+    kind: Any = type(default)
+    if kind is int:
+        more |= {"min": rule.low, "max": rule.high}
+    elif kind is float:
+        more["callback"] = finite
+    elif kind is str and rule.choices and not isinstance(setting.default, tuple):
+        kind = _enum(setting.name.title(), rule.choices)
+        default = kind(default)
+    flags = rule.names
+    if kind is bool and not flags:
+        flags = (f"--{setting.name.replace('_', '-')}",)
+    if rule.quick is not None:
+        kind, default = kind | None, None
+    return _keyword(setting.name, Annotated[kind, typer.Option(*flags, **more)], default)
 
 
-@app.command()
-def attention(
-    lengths: Annotated[
-        str | None, typer.Option(help=f"Lengths n, with commas {_either('lengths')}")
-    ] = None,
-    k: Annotated[str | None, typer.Option(help=f"Rows k, with commas {_either('k')}")] = None,
-    dim: Annotated[
-        int | None,
-        typer.Option(help=f"Width of the model {_either('dim')}", min=1, max=limits.WIDTH),
-    ] = None,
-    heads: Annotated[
-        int | None,
-        typer.Option(help=f"Attention heads {_either('heads')}", min=1, max=limits.WIDTH),
-    ] = None,
-    batch: Batch = 1,
-    layers: Annotated[str, typer.Option(help="Kinds of layer, with commas.")] = ",".join(
-        get_args(LayerKind)
-    ),
-    modes: Annotated[
-        str, typer.Option(help="Modes, with commas; `dropout` is training with it.")
-    ] = ",".join(get_args(Mode)),
-    contestants: Annotated[str, typer.Option(help="Who takes part, with commas.")] = ",".join(
-        CONTESTANTS
-    ),
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            help=f"Rounds; fewer for what takes over 1 s {_either('rounds')}", min=1, max=ROUNDS
-        ),
-    ] = None,
-    threads: Threads = 2,
-    dropout: Annotated[
-        float, typer.Option(help="Rate of dropout of the mode `dropout`.", callback=finite)
-    ] = 0.1,
-    limit: Annotated[
-        float,
-        typer.Option(help="Leave out a contestant that takes more seconds a run.", callback=finite),
-    ] = 60.0,
-    memory: Annotated[
-        bool, typer.Option("--memory", help="Also measure the peak memory of a training step.")
-    ] = False,
-    keep_memory: Annotated[
-        bool, typer.Option("--keep-memory", help="Let the process keep what is freed, for all.")
-    ] = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Small sizes: seconds, not minutes.")] = (
-        False
-    ),
-    seed: Seed = 0,
-    out: Out = Path("results/bench-attention.jsonl"),
+def _enum(name: str, choices: tuple[str, ...]) -> Any:
+    return Enum(name, {one: one for one in choices}, type=str)
+
+
+def _plain(value: Any) -> Any:
+    """A value as it is written on the command line."""
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
+
+
+def _read(setting: "Field[Any]", value: Any) -> Any:
+    """A value of the command line as the settings have it."""
+    if isinstance(value, Enum):
+        return value.value
+    if not isinstance(setting.default, tuple):
+        return value
+    option = setting.name.replace("_", "-")
+    if isinstance(setting.default[0], str):
+        return names(option, value)
+    return whole_numbers(option, value, most=setting.metadata["option"].high)
+
+
+def run_benchmark(
+    benchmark: Benchmark, *, quick: bool, again: bool, out: Path, **values: Any
 ) -> None:
-    """Time one layer against full attention and the earlier implementations."""
-    sizes = QUICK if quick else WHOLE
-    all_lengths = whole_numbers("lengths", sizes.lengths if lengths is None else lengths)
-    all_k = whole_numbers("k", sizes.k if k is None else k)
-    kinds = names("layers", layers), names("modes", modes), names("contestants", contestants)
+    """Measure the cells without a record, then show all that were asked for."""
+    known_fields = {one.name: one for one in fields(benchmark.settings)}
+    given = {
+        name: _read(known_fields[name], value)
+        for name, value in values.items()
+        if value is not None
+    }
     check_out(out)
-    from ..bench import attention as attention_bench
-    from ..bench.attention_table import memory_table, notes, time_table
-    from ..bench.contestants import Point
+    with user_input(f"bench {benchmark.name}"):
+        settings: Any = benchmark.settings.with_defaults(quick, given)
+    from ..measure.cells import measure_cells, records_of, unfinished
+    from ..measure.machine import describe
 
-    with user_input("bench attention"):
-        settings = attention_bench.AttentionBench(
-            points=tuple(
-                Point(
-                    dim=sizes.dim if dim is None else dim,
-                    num_heads=sizes.heads if heads is None else heads,
-                    k=rows,
-                    length=length,
-                    batch=batch,
-                )
-                for length in all_lengths
-                for rows in all_k
-            ),
-            layers=cast("tuple[LayerKind, ...]", kinds[0]),
-            modes=cast("tuple[Mode, ...]", kinds[1]),
-            contestants=kinds[2],
-            rounds=sizes.rounds if rounds is None else rounds,
-            threads=threads,
-            dropout=dropout,
-            seed=seed,
-            limit=limit,
-            gemm_size=sizes.gemm_size,
-            memory=memory,
-            keep_memory=keep_memory,
-        )
-    file = open_records(out)
-    console = Console()
-    records: list[Record] = []
-    with progress_line(Console(stderr=True)) as say:
-        stopped = keep_records(attention_bench.measure(settings, say=say), file, records)
-    console.print(time_table(records))
-    if (table := memory_table(records)) is not None:
-        console.print(table)
-    for name, reason in settings.missing.items():
-        print_plainly(console, f"{name} skipped: {reason}")
-    for note in notes(records):
-        print_plainly(console, note)
-    if keep_memory and records and not records[0]["keep_memory"]:
-        print_plainly(console, "--keep-memory did nothing: it needs glibc, so Linux.")
-    tell_where(console, file, stopped)
-
-
-@app.command()
-def growth(
-    lengths: Lengths = "512,1024,2048,4096,8192,16384,32768",
-    dim: Width = 256,
-    heads: Heads = 4,
-    k: K = 128,
-    depth: Depth = 1,
-    batch: Batch = 1,
-    full: Annotated[
-        bool, typer.Option("--full/--no-full", help="Compare with full attention.")
-    ] = True,
-    budget: Annotated[
-        float,
-        typer.Option(
-            help="Skip full attention where a run would take more seconds.", callback=finite
-        ),
-    ] = 20.0,
-    rounds: Rounds = 5,
-    threads: Threads = 2,
-    seed: Seed = 0,
-    again: Again = False,
-    out: ResumedOut = Path("results/bench-growth.jsonl"),
-) -> None:
-    """See how time and memory grow with the length: Linformer and full attention."""
-    all_lengths = whole_numbers("lengths", lengths)
-    check_out(out)
-    from ..bench import growth as growth_bench
-    from ..bench.contestants import Point
-    from ..bench.growth_table import growth_table, in_words
-
-    with user_input("bench growth"):
-        settings = growth_bench.GrowthBench(
-            points=tuple(
-                Point(dim=dim, num_heads=heads, k=k, length=length, batch=batch, depth=depth)
-                for length in all_lengths
-            ),
-            full=full,
-            rounds=rounds,
-            threads=threads,
-            seed=seed,
-            budget=budget,
-        )
+    module = importlib.import_module(benchmark.module)
+    machine = describe(seed=settings.seed, threads=settings.threads)
+    machine |= module.machine(settings) if hasattr(module, "machine") else {}
     console, aside = Console(), Console(stderr=True)
-    before = records_in(out, aside)
-    known = [] if again else growth_bench.measured_already(settings, before)
+    records = records_in(out, aside)
+    name, cells = benchmark.name, module.cells(settings)
+    left = cells if again else unfinished(name, cells, records, machine)
     file = open_records(out)
-    if known:
-        lengths_known = len({record["length"] for record in known})
-        print_plainly(
-            aside,
-            f"{lengths_known} of {len(settings.points)} lengths are in {out} and not measured "
-            "again.",
-        )
-    records = list(known)
-    with Live(console=console, auto_refresh=False, transient=True) as live:
+    if len(left) < len(cells):
+        count = len(cells) - len(left)
+        print_plainly(aside, f"{count} of {len(cells)} cells are in {out} and not measured again.")
+
+    def shown() -> list[Record]:
+        return records_of(name, cells, records)
+
+    with Live(console=aside, auto_refresh=False, transient=True) as live:
 
         def say(what: str) -> None:
-            live.update(Group(growth_table(records), Text(what, style="dim")), refresh=True)
+            so_far = benchmark.results.sheets(shown()) if benchmark.live else []
+            live.update(Group(*(one.as_rich() for one in so_far), Text(what)), refresh=True)
 
-        stopped = keep_records(growth_bench.measure(settings, known, say=say), file, records)
-    console.print(growth_table(records))
-    console.print(Text(in_words(records), style="bold"))
+        measured = measure_cells(name, left, machine=machine, earlier=list(records), say=say)
+        stopped = keep_records(measured, file, records)
+    show_sheets(console, benchmark.results.sheets(shown()))
+    said = benchmark.words(shown())
+    for note in [*(module.notes(settings) if hasattr(module, "notes") else ()), said]:
+        if note is not None:
+            print_plainly(console, note)
     tell_where(console, file, stopped)
+
+
+for each in BENCHMARKS:
+    app.command(each.name)(command(each))
 
 
 def check_out(path: Path) -> None:
@@ -243,7 +167,7 @@ def open_records(path: Path) -> RecordFile:
 
 
 def records_in(path: Path, aside: Console) -> list[Record]:
-    """What a file holds, if there is one; damaged lines are reported."""
+    """The records of a file, if there is one; damaged lines are reported."""
     if not path.is_file():
         return []
     with user_input(f"cannot read {path}"):
@@ -287,3 +211,12 @@ def tell_where(console: Console, file: RecordFile, stopped: bool) -> None:
 def print_plainly(console: Console, text: str) -> None:
     """A line as it is: names and paths may hold what looks like markup."""
     console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+def main(benchmark: Benchmark, arguments: Sequence[str] | None = None) -> None:
+    """Run a benchmark that is no command of `linformer`: `python -m benchmarks.NAME`."""
+    from .app import Command, run
+
+    alone = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    alone.command(cls=Command)(command(benchmark))
+    raise SystemExit(run(arguments, alone, f"python -m {benchmark.module}"))

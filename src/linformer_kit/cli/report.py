@@ -22,7 +22,7 @@ def report(
 ) -> None:
     """One page of all that was measured and trained: what is saved, and does it hold?"""
     try:
-        from ..bench.grid_view import headline, read_grid
+        from ..bench.results import headline
         from ..report.collect import collect
         from ..report.write import TITLE, write_report
     except ModuleNotFoundError as error:
@@ -40,9 +40,7 @@ def report(
     console, aside = Console(), Console(stderr=True)
     for problem in evidence.problems:
         print_plainly(aside, problem)
-    grid = read_grid(evidence.records)
-    if grid is not None:
-        show_sheets(console, [headline(grid)])
+    show_sheets(console, headline(evidence.records))
     for sentence in written.answer:
         print_plainly(console, sentence)
     if written.pictures:

@@ -34,6 +34,11 @@ SYNONYMS = {
     "translate": "predict",
     "tune": "compare",
 }
+# Benchmarks that are not commands: they are scripts of a checkout.
+SCRIPTS = {
+    name: f"python -m benchmarks.{name.replace('-', '_')}"
+    for name in ("budget", "keras-time", "onnx-time", "peers", "roofline")
+}
 # Names that other programs have for the option that names the configuration.
 CONFIGURATION = ("config", "config-file", "configuration", "cfg", "conf", "yaml", "c", "f", "file")
 # Names that other programs have for a key.
@@ -58,6 +63,8 @@ def command(
     program: str, name: str, known: Sequence[str], below: Mapping[str, Sequence[str]]
 ) -> str:
     """A sentence about a command that `program` does not have; `below` are those of its groups."""
+    if name in SCRIPTS:
+        return f"In a checkout, run: {SCRIPTS[name]}"
     near = difflib.get_close_matches(name, known, n=1)
     meant = SYNONYMS.get(name) or (near[0] if near else None)
     if meant in known:

@@ -13,10 +13,15 @@ Tone = Literal["plain", "good", "bad", "quiet"]
 
 @dataclass(frozen=True)
 class Entry:
-    """What stands in one place of a table. `tone` says how it is to be taken."""
+    """One value of a table. A terminal draws `bar`, a fraction of the longest, beside it."""
 
     text: str
     tone: Tone = "plain"
+    bar: float | None = None
+
+    @property
+    def with_bar(self) -> str:
+        return self.text if self.bar is None else f"{self.text:>6} {'█' * round(10 * self.bar)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,9 +61,11 @@ class Sheet:
             title=self.title, box=box.SIMPLE_HEAVY, padding=(0, 1, 0, 0), title_style="bold"
         )
         for number, column in enumerate(self.columns):
-            table.add_column(Text(column), justify="left" if self.is_text(number) else "right")
+            bars = any(row[number].bar is not None for row in self.rows)
+            left = bars or self.is_text(number)
+            table.add_column(Text(column), justify="left" if left else "right", no_wrap=bars)
         for row in self.rows:
-            table.add_row(*(Text(entry.text, style=styles[entry.tone]) for entry in row))
+            table.add_row(*(Text(entry.with_bar, style=styles[entry.tone]) for entry in row))
         return table
 
     def as_markdown(self) -> str:

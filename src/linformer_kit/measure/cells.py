@@ -1,8 +1,9 @@
-"""Long measurements in cells: each is measured once, and kept as soon as it is.
+"""Long measurements in cells: each cell is measured once, and its records are written at once.
 
-A record of a cell is one line: the benchmark, the cell's settings, its results and the machine. A
-cell is finished when a record has the same settings from the same processor, number of threads,
-seed and torch; run again, a benchmark measures what is left.
+A record is flat: the benchmark, the settings of its cell, its variant, the results, the machine. A
+cell measures one or more variants together; they take turns. It is finished when every variant has
+a record with the same settings from the same processor, number of threads, seed and torch. Run
+again, a benchmark measures the unfinished cells.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from .records import Record
 
 Settings = dict[str, Any]
+MISSING = object()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,32 +29,52 @@ class Cell:
     """One piece of a benchmark.
 
     settings: all that the results depend on besides the machine; plain JSON values.
-    work: about how much there is to do, in any unit; for the time left.
-    run: measures, telling what it is at, and returns the results.
+    variants: what distinguishes its records, in the order of the results.
+    work: about how much there is to do, in any unit; for the remaining time.
+    run: called with the progress function and the earlier records of this benchmark; returns a
+        result for each variant.
     """
 
     name: str
     settings: Settings
-    work: float
-    run: Callable[[Say], list[Record]]
+    variants: Sequence[Settings] = ({},)
+    work: float = 1.0
+    run: Callable[[Say, Sequence[Record]], Sequence[Record]]
+
+    def identities(self) -> list[Settings]:
+        """What each of its records holds, as JSON has it: lists for tuples."""
+        return [json.loads(json.dumps({**self.settings, **one})) for one in self.variants]
 
 
-def left_to_measure(
+def unfinished(
     bench: str, cells: Sequence[Cell], records: Sequence[Record], machine: Record
 ) -> list[Cell]:
-    """The cells without a record."""
-    finished = {
-        identity(record["bench"], record["cell"], record["machine"])
-        for record in records
-        if isinstance(record.get("cell"), dict) and isinstance(record.get("machine"), dict)
-    }
-    return [cell for cell in cells if identity(bench, cell.settings, machine) not in finished]
+    """The cells that lack a record of this machine."""
+    here = _identity(machine)
+    known = [record for record in _of(bench, records) if _identity(record["machine"]) == here]
+    return [
+        cell
+        for cell in cells
+        if not all(any(_holds(record, one) for record in known) for one in cell.identities())
+    ]
+
+
+def records_of(bench: str, cells: Sequence[Cell], records: Sequence[Record]) -> list[Record]:
+    """The records of these cells, from any machine."""
+    wanted = [one for cell in cells for one in cell.identities()]
+    return [record for record in _of(bench, records) if any(_holds(record, one) for one in wanted)]
 
 
 def measure_cells(
-    bench: str, cells: Sequence[Cell], *, machine: Record, say: Say = say_nothing
+    bench: str,
+    cells: Sequence[Cell],
+    *,
+    machine: Record,
+    earlier: Sequence[Record] = (),
+    say: Say = say_nothing,
 ) -> Iterator[Record]:
     """The records of the cells, one after the other as they are measured."""
+    known = _of(bench, earlier)
     clock = Remaining([cell.work for cell in cells])
     for number, cell in enumerate(cells, start=1):
         head = f"{number} of {len(cells)}{clock.in_words()}: {cell.name}"
@@ -61,9 +83,12 @@ def measure_cells(
             say(f"{head}: {what}")
 
         say_where("starting")
-        results = cell.run(say_where)
+        results = cell.run(say_where, known)
         clock.finish_one()
-        yield {"bench": bench, "cell": cell.settings, "results": results, "machine": machine}
+        for identity, result in zip(cell.identities(), results, strict=True):
+            record = {"bench": bench, **identity, **result, "machine": machine}
+            known.append(record)
+            yield record
 
 
 class Remaining:
@@ -93,18 +118,14 @@ class Remaining:
         return f" (about {round(left / 60)} min left)"
 
 
-def latest(records: Sequence[Record], bench: str) -> list[Record]:
-    """The last record of each cell of a benchmark: what was measured again replaces the old."""
-    chosen: dict[str, Record] = {}
-    for record in records:
-        if record.get("bench") == bench and isinstance(record.get("cell"), dict):
-            key = json.dumps(record["cell"], sort_keys=True)
-            chosen.pop(key, None)
-            chosen[key] = record
-    return list(chosen.values())
+def _of(bench: str, records: Sequence[Record]) -> list[Record]:
+    return [r for r in records if r.get("bench") == bench and isinstance(r.get("machine"), dict)]
 
 
-def identity(bench: str, settings: Settings, machine: Record) -> str:
+def _holds(record: Record, key: Settings) -> bool:
+    return all(record.get(name, MISSING) == value for name, value in key.items())
+
+
+def _identity(machine: Record) -> list[Any]:
     """Equal where a measurement need not be made again."""
-    on = [machine.get(name) for name in ("cpu", "threads", "torch", "seed")]
-    return json.dumps([bench, settings, on], sort_keys=True)
+    return [machine.get(name) for name in ("cpu", "threads", "torch", "seed")]

@@ -1,9 +1,9 @@
-"""Fair times: all contestants in one process, taking turns.
+"""The alternating timer: all candidates run in one process, in turns.
 
-What a machine does besides (other programs, a clock that slows when warm) changes from minute to
-minute, so times taken one contestant after the other are not comparable. Here every round runs
-each contestant once, and what disturbs a round disturbs all of them. The best round is the one
-least disturbed, so ratios are made of bests; every single time is kept.
+Other programs and a clock that slows when warm change the speed of a machine from minute to minute,
+so times taken one candidate after the other are not comparable. Here every round runs each
+candidate once, and a disturbance affects all of them. The best round is the least disturbed, so
+ratios are made of best times; every single time is recorded.
 """
 
 from __future__ import annotations
@@ -20,23 +20,16 @@ import torch
 from ..machine_memory import ran_out_of_memory
 from .memory import DID_NOT_FIT
 
-Say = Callable[[str], None]  # told what is going on, for a progress line
+Say = Callable[[str], None]  # takes the text of a progress line
 
 
 def say_nothing(_: str) -> None:
     pass
 
 
-def positive_seconds(name: str, value: float) -> None:
-    if not value > 0:
-        raise ValueError(f"{name} must be more than 0 seconds: got {value:g}.")
-    if math.isinf(value):
-        raise ValueError(f"{name} must be finite: got {value:g}.")
-
-
 @dataclass(frozen=True)
 class Timing:
-    """Every time one contestant took, in seconds, in the order of the rounds."""
+    """Every time of one candidate, in seconds, in the order of the rounds."""
 
     seconds: tuple[float, ...]
     note: str | None = None  # why it was left out, or stopped
@@ -60,19 +53,20 @@ class Timing:
         return high - low
 
     def as_record(self) -> dict[str, object]:
-        """All but the note."""
+        """The fields of a record."""
         return {
             "seconds": self.seconds,
             "best": self.best,
             "median": self.median,
             "spread": self.spread,
+            "note": self.note,
         }
 
 
 def times_faster(ours: Timing, theirs: Timing) -> float | None:
     """best(theirs) / best(ours), over the rounds that both took part in.
 
-    More rounds make a better best, so a slow contestant with 3 rounds is compared with the first 3
+    More rounds give a better best, so a slow candidate with 3 rounds is compared with the first 3
     of the others.
     """
     both = min(len(ours.seconds), len(theirs.seconds))
@@ -102,14 +96,14 @@ def alternate(
     count_first_over: float = math.inf,
     say: Say = say_nothing,
 ) -> dict[str, Timing]:
-    """Warm every contestant up, then time `rounds` rounds in which each runs once, in turn.
+    """Warm every candidate up, then time `rounds` rounds in which each runs once, in turn.
 
-    A contestant that takes more than `slow` seconds takes part in fewer rounds, the first ones, so
-    that it costs about rounds * slow seconds; but in at least `fewest`. One whose first run takes
-    more than `limit` seconds runs no more. A first run of more than `count_first_over` seconds is
-    kept as a time too: what a warm-up is for (loading code, starting threads) is nothing beside it.
+    A candidate that takes more than `slow` seconds runs in fewer rounds, the first ones, so that it
+    costs about rounds * slow seconds; but in at least `fewest`. One whose first run takes more than
+    `limit` seconds is left out. A first run of more than `count_first_over` seconds counts as a
+    time too: the cost of a warm-up (loading code, starting threads) is negligible beside it.
 
-    A contestant that fails stops, and the others go on. Its note says why it stopped.
+    A candidate that fails stops, with a note that says why, and the others continue.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     notes: dict[str, str] = {}

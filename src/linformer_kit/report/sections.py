@@ -7,20 +7,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..analysis import heads_view, spectrum_view
-from ..bench import (
-    budget_view,
-    decode_view,
-    grid_view,
-    growth_view,
-    peers_view,
-    roofline_view,
-)
+from ..bench import results, script_results, words
 from . import pairs, runs_view
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import ModuleType
 
+    from ..bench.views import Results
     from ..figures.figure import Figure
     from ..figures.sheet import Sheet
     from .collect import Evidence
@@ -48,8 +41,7 @@ class Highlight(NamedTuple):
 def highlights(evidence: Evidence) -> list[Highlight]:
     """The numbers at the head of the page."""
     found = []
-    grid = grid_view.read_grid(evidence.records)
-    best = grid_view.best_saving(grid) if grid else None
+    best = words.best_saving(evidence.records)
     if best is not None:
         found.append(Highlight(f"{best.time:.1f}x", f"faster than SDPA at {best.length:,} tokens"))
         if best.memory is not None:
@@ -75,10 +67,7 @@ def highlights(evidence: Evidence) -> list[Highlight]:
 
 def answer(evidence: Evidence) -> list[str]:
     """Up to three sentences: what is saved, whether it is as good, whether it is low rank."""
-    grid = grid_view.read_grid(evidence.records)
-    saved = grid_view.in_words(grid) if grid else None
-    if saved is None:
-        saved = growth_view.in_words_of(evidence.records)
+    saved = words.grid_in_words(evidence.records) or words.growth_in_words(evidence.records)
     trained = pairs.in_words(evidence.runs)
     spectra = spectrum_view.spectra(evidence.records)
     low_rank = spectrum_view.in_words(spectra[-1]) if spectra else None
@@ -95,53 +84,16 @@ def answer(evidence: Evidence) -> list[str]:
 def sections(evidence: Evidence) -> list[Section]:
     """In the order a user asks."""
     found = [
-        _grid(evidence),
-        _measured(
-            evidence,
-            growth_view,
-            name="growth",
-            short="Growth",
-            title="How it grows with the length",
-            lead="One encoder reads one input that gets longer and longer; full attention is "
-            "PyTorch's fused kernel.",
-        ),
+        *_measured(evidence, results.GRID, results.GROWTH),
         _runs(evidence),
         *_spectra(evidence),
         *_heads(evidence),
-        _measured(
+        *_measured(
             evidence,
-            budget_view,
-            name="budget",
-            short="Fixed tokens",
-            title="The same tokens, in longer pieces",
-            lead="A batch has a fixed number of tokens. Cut into longer pieces they cost a "
-            "Linformer the same, and a vanilla Transformer more and more.",
-        ),
-        _measured(
-            evidence,
-            peers_view,
-            name="peers",
-            short="Peers",
-            title="Beside the other encoders for long inputs",
-            lead="Every implementation that installs from PyPI and runs on a CPU, at matched "
-            "sizes, taking turns in one process.",
-        ),
-        _measured(
-            evidence,
-            decode_view,
-            name="decode",
-            short="Generating",
-            title="Generating after a long text",
-            lead="What one more token costs. A vanilla decoder keeps every token; a Linformer "
-            "keeps a window and k slots.",
-        ),
-        _measured(
-            evidence,
-            roofline_view,
-            name="roofline",
-            short="Roofline",
-            title="How much of the machine is used",
-            lead="Each operation of a layer against what this machine can do at most.",
+            script_results.BUDGET,
+            script_results.PEERS,
+            results.DECODE,
+            script_results.ROOFLINE,
         ),
     ]
     return _with_unique_figures([section for section in found if section is not None])
@@ -163,22 +115,6 @@ def _with_unique_figures(sections: Sequence[Section]) -> list[Section]:
             figures.append(replace(figure, name=name))
         found.append(replace(section, figures=tuple(figures)))
     return found
-
-
-def _grid(evidence: Evidence) -> Section | None:
-    grid = grid_view.read_grid(evidence.records)
-    if grid is None:
-        return None
-    return Section(
-        name="grid",
-        short="Saved",
-        title="What is saved, length by length",
-        lead="One encoder layer reads ever longer inputs. Vanilla is shown in two forms: SDPA, the "
-        "fused attention of today, and materialised, which holds all n x n scores as in the year "
-        "of the paper.",
-        figures=tuple(grid_view.figures(grid)),
-        sheets=tuple(grid_view.sheets(grid)),
-    )
 
 
 def _runs(evidence: Evidence) -> Section | None:
@@ -238,18 +174,17 @@ def _heads(evidence: Evidence) -> list[Section]:
     ]
 
 
-def _measured(
-    evidence: Evidence, view: ModuleType, *, name: str, short: str, title: str, lead: str
-) -> Section | None:
-    """The part of a benchmark, as its view shows the records."""
-    sheets = view.sheets(evidence.records)
-    if not sheets:
-        return None
-    return Section(
-        name=name,
-        short=short,
-        title=title,
-        lead=lead,
-        figures=tuple(view.figures(evidence.records)),
-        sheets=tuple(sheets),
-    )
+def _measured(evidence: Evidence, *benchmarks: Results) -> list[Section]:
+    """A section for each benchmark that has records."""
+    return [
+        Section(
+            name=one.bench,
+            short=one.short,
+            title=one.title,
+            lead=one.lead,
+            figures=tuple(one.figures(evidence.records)),
+            sheets=tuple(one.sheets(evidence.records)),
+        )
+        for one in benchmarks
+        if one.sheets(evidence.records)
+    ]

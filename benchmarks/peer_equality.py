@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..core.encoder import EncoderLayer, LinformerEncoder
-from ..core.projection import LinearProjection
-from .peer_models import build
+from benchmarks.peer_models import build
+from linformer_kit.core.encoder import EncoderLayer, LinformerEncoder
+from linformer_kit.core.projection import LinearProjection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.projection import ProjectionKind, Sharing
-    from .contestants import Point
+    from linformer_kit.bench.settings import Point
+    from linformer_kit.core.projection import ProjectionKind, Sharing
 
 
 def largest_difference(name: str, point: Point, *, seed: int) -> float | None:

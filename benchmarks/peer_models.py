@@ -10,37 +10,25 @@ from __future__ import annotations
 
 import importlib
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
-from ..core.encoder import LinformerEncoder
-from .contestants import CONTESTANTS, Point
+from linformer_kit.bench.implementations import IMPLEMENTATIONS, KIT
+from linformer_kit.core.encoder import LinformerEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-OURS = "linformer-kit"
+    from linformer_kit.bench.settings import Point
 
 
-@dataclass(frozen=True)
-class Peer:
-    """How to build one, what must be installed for it, and how its time grows with the length.
-
-    ahead: why it may be ahead of ours, at lengths up to `ahead_until`.
-    """
+class Peer(NamedTuple):
+    """How to build one, and the package that must be installed for it."""
 
     build: Callable[[Point], nn.Module]
     package: str | None = None
-    kind: str = "linear"
-    remark: str = ""
-    ahead: str = ""
-    ahead_until: float = math.inf
-
-
-EXACT = "at this length exact attention is little work, and E X is work of its own"
 
 
 class OnEmbeddings(nn.Module):
@@ -67,18 +55,6 @@ class FirstOf(nn.Module):
         return hidden
 
 
-def why_missing(name: str) -> str | None:
-    """None if the peer can take part, else why not and what to do about it."""
-    package = PEERS[name].package
-    if package is None:
-        return None
-    try:
-        importlib.import_module(package)
-    except ImportError as error:
-        return f"cannot be imported ({error}); pip install 'linformer-kit[peers]'"
-    return None
-
-
 def build(name: str, point: Point, *, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     return PEERS[name].build(point)
@@ -97,7 +73,7 @@ def _ours(point: Point) -> nn.Module:
 
 
 def _earlier(name: str) -> Callable[[Point], nn.Module]:
-    return lambda point: CONTESTANTS[name].encoder(point, 0.0)
+    return lambda point: IMPLEMENTATIONS[name].encoder(point, 0.0)
 
 
 def _performer(point: Point) -> nn.Module:
@@ -200,40 +176,15 @@ def _even(number: int) -> int:
 
 
 PEERS: dict[str, Peer] = {
-    OURS: Peer(_ours),
+    KIT: Peer(_ours),
     "linformer": Peer(_earlier("linformer"), "linformer"),
     "linformer-pytorch": Peer(_earlier("linformer-pytorch"), "linformer_pytorch"),
-    "performer-pytorch": Peer(_performer, "performer_pytorch", remark="k random features"),
-    "nystrom-attention": Peer(_nystrom_attention, "nystrom_attention", remark="k landmarks"),
-    "BERT (SDPA)": Peer(
-        _bert,
-        "transformers",
-        kind="quadratic",
-        remark="exact attention",
-        ahead=EXACT,
-        ahead_until=1024,
-    ),
-    "ModernBERT": Peer(
-        _modernbert,
-        "transformers",
-        kind="quadratic",
-        remark="one layer in three attends to all, the others to a window of 128",
-        ahead=EXACT,
-        ahead_until=1024,
-    ),
-    "Longformer": Peer(_longformer, "transformers", remark="a window of k"),
-    "BigBird": Peer(
-        _bigbird,
-        "transformers",
-        remark="blocks of 64; full below 705 tokens",
-        ahead=EXACT,
-        ahead_until=704,
-    ),
-    "Nyströmformer": Peer(_nystromformer, "transformers", remark="k landmarks"),
-    "FNet": Peer(
-        _fnet,
-        "transformers",
-        remark="no attention: a Fourier transform mixes the tokens",
-        ahead="it has no attention, no queries, keys or values: four products of a layer less",
-    ),
+    "performer-pytorch": Peer(_performer, "performer_pytorch"),
+    "nystrom-attention": Peer(_nystrom_attention, "nystrom_attention"),
+    "BERT (SDPA)": Peer(_bert, "transformers"),
+    "ModernBERT": Peer(_modernbert, "transformers"),
+    "Longformer": Peer(_longformer, "transformers"),
+    "BigBird": Peer(_bigbird, "transformers"),
+    "Nyströmformer": Peer(_nystromformer, "transformers"),
+    "FNet": Peer(_fnet, "transformers"),
 }

@@ -1,4 +1,4 @@
-"""Contestants: the same mathematics as the earlier implementations, and none is silently absent."""
+"""The same mathematics as the earlier implementations, and none is silently absent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention
-from linformer_kit.bench.contestants import CONTESTANTS, Point, build, why_missing
+from linformer_kit.bench.implementations import IMPLEMENTATIONS, build, missing
+from linformer_kit.bench.settings import Point
 
 POINT = Point(dim=16, num_heads=4, k=5, length=12, batch=2)
 
@@ -119,8 +120,8 @@ def test_with_the_weights_of_linformer_pytorch_we_give_its_outputs_and_input_gra
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 @pytest.mark.parametrize("layer", ["attention", "encoder"])
-@pytest.mark.parametrize("name", CONTESTANTS)
-def test_every_contestant_keeps_the_shape_and_comes_from_the_seed(name, layer, dropout):
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
+def test_every_implementation_keeps_the_shape_and_comes_from_the_seed(name, layer, dropout):
     x = inputs().float()
     model, again = (build(name, layer, POINT, dropout=dropout, seed=3) for _ in range(2))
     assert model(x).shape == x.shape
@@ -130,7 +131,7 @@ def test_every_contestant_keeps_the_shape_and_comes_from_the_seed(name, layer, d
     assert dropped == (dropout > 0)
 
 
-@pytest.mark.parametrize("name", CONTESTANTS)
+@pytest.mark.parametrize("name", IMPLEMENTATIONS)
 def test_encoders_have_the_depth_and_the_hidden_size_of_the_point(name):
     deeper = Point(dim=16, num_heads=4, k=5, length=12, depth=2)
     one, two = (
@@ -146,10 +147,11 @@ def test_encoders_have_the_depth_and_the_hidden_size_of_the_point(name):
     ("name", "package"), [("linformer", "linformer"), ("linformer-pytorch", "linformer_pytorch")]
 )
 def test_a_missing_peer_is_reported_with_the_remedy(name, package, monkeypatch):
-    assert why_missing(name) is None
+    packages = {name: IMPLEMENTATIONS[name].package for name in ("linformer-kit", name)}
+    assert missing(packages) == {}
     monkeypatch.setitem(sys.modules, package, None)  # importing it raises ModuleNotFoundError
-    assert "pip install 'linformer-kit[peers]'" in why_missing(name)
-    assert why_missing("linformer-kit") is None
+    assert list(missing(packages)) == [name]
+    assert "pip install 'linformer-kit[peers]'" in missing(packages)[name]
 
 
 @pytest.mark.parametrize(

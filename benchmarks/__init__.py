@@ -1,0 +1,1 @@
+"""Measurements outside the package: against other packages, of this machine, of training."""

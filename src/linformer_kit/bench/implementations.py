@@ -1,0 +1,169 @@
+"""Implementations that are compared: this package, full attention, and earlier Linformers.
+
+Each builds an attention layer, or an encoder whose layers are attention and a feed-forward part of
+4 * dim with gelu. All map (batch, length, dim) to the same shape; W_q, W_k, W_v have no bias. Their
+options are set as close to each other as possible; what differs:
+
+- linformer-kit: E = F. Pre-norm and a final norm. Dropout on rows of the attention, the hidden
+  layer, the branches and the input.
+- full: the plain Transformer on PyTorch's fused attention, otherwise as linformer-kit.
+- linformer: E and F (its share_kv would make values = keys). Pre-norm. Dropout on weights of the
+  attention and the hidden layer.
+- linformer-pytorch: E = F, with a bias. Post-norm. Dropout on weights of the attention, the hidden
+  layer and the branches.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+from torch import nn
+
+from ..core.attention import LinformerAttention
+from ..core.encoder import LinformerEncoder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..core.projection import ProjectionKind
+    from .settings import Point
+
+KIT, FULL = "linformer-kit", "full"
+
+
+class Implementation(NamedTuple):
+    """Builders of a layer and of an encoder, from sizes and a rate of dropout."""
+
+    attention: Callable[[Point, float], nn.Module]
+    encoder: Callable[[Point, float], nn.Module]
+    package: str | None = None  # that must be installed
+
+
+def why_missing(package: str | None) -> str | None:
+    """None if the package can be imported, else why not and what to do about it."""
+    try:
+        if package is not None:
+            importlib.import_module(package)
+    except ImportError as error:
+        return f"cannot be imported ({error}); pip install 'linformer-kit[peers]'"
+    return None
+
+
+def missing(packages: dict[str, str | None]) -> dict[str, str]:
+    """Of implementations and their packages, those that cannot be imported, with the reason."""
+    reasons = {name: why_missing(package) for name, package in packages.items()}
+    return {name: reason for name, reason in reasons.items() if reason is not None}
+
+
+def build(name: str, layer: str, point: Point, *, dropout: float, seed: int) -> nn.Module:
+    """An implementation with its own initialisation from the seed."""
+    torch.manual_seed(seed)
+    chosen = IMPLEMENTATIONS[name]
+    return (chosen.attention if layer == "attention" else chosen.encoder)(point, dropout)
+
+
+def _kit_attention(projection: ProjectionKind) -> Callable[[Point, float], nn.Module]:
+    return lambda point, dropout: LinformerAttention(
+        dim=point.dim,
+        num_heads=point.num_heads,
+        max_length=point.length,
+        k=point.k,
+        projection=projection,
+        sharing="kv",
+        bias=False,
+        out_bias=True,
+        dropout=dropout,
+    )
+
+
+def _kit_encoder(projection: ProjectionKind) -> Callable[[Point, float], nn.Module]:
+    return lambda point, dropout: LinformerEncoder(
+        dim=point.dim,
+        depth=point.depth,
+        num_heads=point.num_heads,
+        max_length=point.length,
+        k=point.k,
+        ff_dim=point.ff_dim,
+        projection=projection,
+        sharing="kv",
+        qkv_bias=False,
+        dropout=dropout,
+        activation_dropout=dropout,
+    )
+
+
+def _of_package(
+    package: str, name: str, options: Callable[[Point, float], dict[str, Any]]
+) -> Callable[[Point, float], nn.Module]:
+    """A class of another package, which is imported when it is built."""
+
+    def make(point: Point, dropout: float) -> nn.Module:
+        made = getattr(importlib.import_module(package), name)(**options(point, dropout))
+        return cast("nn.Module", made)
+
+    return make
+
+
+def _linformer(point: Point, dropout: float) -> dict[str, Any]:
+    return {
+        "dim": point.dim,
+        "seq_len": point.length,
+        "k": point.k,
+        "heads": point.num_heads,
+        "dropout": dropout,
+    }
+
+
+def _linformer_pytorch(point: Point, dropout: float) -> dict[str, Any]:
+    return {
+        "input_size": point.length,
+        "channels": point.dim,
+        "dim_k": point.k,
+        "nhead": point.num_heads,
+        "dropout": dropout,
+        "parameter_sharing": "kv",
+    }
+
+
+IMPLEMENTATIONS: dict[str, Implementation] = {
+    KIT: Implementation(_kit_attention("linear"), _kit_encoder("linear")),
+    FULL: Implementation(_kit_attention("full"), _kit_encoder("full")),
+    "linformer": Implementation(
+        _of_package("linformer.linformer", "LinformerSelfAttention", _linformer),
+        _of_package(
+            "linformer.linformer",
+            "Linformer",
+            lambda point, dropout: {**_linformer(point, dropout), "depth": point.depth},
+        ),
+        package="linformer",
+    ),
+    "linformer-pytorch": Implementation(
+        _of_package(
+            "linformer_pytorch",
+            "MHAttention",
+            lambda point, dropout: {
+                **_linformer_pytorch(point, dropout),
+                "dim": point.dim // point.num_heads,
+                "checkpoint_level": "C0",
+                "E_proj": None,  # it makes its own, unless the sharing is layerwise
+                "F_proj": None,
+                "full_attention": False,
+                "causal_mask": None,
+            },
+        ),
+        _of_package(
+            "linformer_pytorch",
+            "Linformer",
+            lambda point, dropout: {
+                **_linformer_pytorch(point, dropout),
+                "dim_ff": point.ff_dim,
+                "dropout_ff": dropout,
+                "depth": point.depth,
+                "activation": "gelu",
+            },
+        ),
+        package="linformer_pytorch",
+    ),
+}
