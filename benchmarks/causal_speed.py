@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from linformer_kit.bench.machine import describe
 from linformer_kit.bench.timing import alternate, fixed_threads, times_faster
-from linformer_kit.core.cached import CausalFullAttention
 from linformer_kit.core.causal import CausalLinformerAttention
+from linformer_kit.core.full_causal import CausalFullAttention
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,7 +20,8 @@ import torch
 from linformer_kit.bench import machine
 from linformer_kit.bench.gemm import SIZE, gemm, gemm_flops
 from linformer_kit.bench.timing import alternate, fixed_threads
-from linformer_kit.core.attend import FLASH_BACKWARD, FLASH_FORWARD, split_heads
+from linformer_kit.core.cpu.flash import FLASH_BACKWARD, FLASH_FORWARD
+from linformer_kit.core.plain_sdpa import split_heads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

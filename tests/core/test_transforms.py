@@ -22,8 +22,8 @@ from torch.func import (
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention, LinformerDecoder, LinformerEncoder, Plan
-from linformer_kit.core import blocks, feedforward
-from linformer_kit.core.projection import PROJECTIONS
+from linformer_kit.core.cpu import blocks, feedforward
+from linformer_kit.core.projection_kinds import PROJECTIONS
 
 DIM, LENGTH = 4, 5
 MODELS = ["attention", "encoder", "decoder", "full-decoder", "cross-decoder"]

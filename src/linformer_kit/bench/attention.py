@@ -11,7 +11,7 @@ from itertools import product
 from typing import TYPE_CHECKING, get_args
 
 from ..core import checks
-from ..core.allocator import keep_memory
+from ..core.cpu.allocator import keep_memory
 from .contestants import CONTESTANTS, OURS, Point, build, why_missing
 from .gemm import SIZE, gemm, gemm_flops, step_flops
 from .machine import describe

@@ -30,7 +30,7 @@ from ..machine_memory import require_memory
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.projection import ProjectionKind
+    from ..core.projection_kinds import ProjectionKind
     from .names import LayerKind
 
 OURS = "linformer-kit"

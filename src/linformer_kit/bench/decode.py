@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 
 from ..core import checks
-from ..core.cached import CacheState, CausalFullAttention
 from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
+from ..core.full_causal import CacheState, CausalFullAttention
 from ..core.state import DecoderState
 from ..machine_memory import require_memory
 from .cells import Cell

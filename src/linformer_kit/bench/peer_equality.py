@@ -19,7 +19,7 @@ from .peer_models import build
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.projection import ProjectionKind, Sharing
+    from ..core.projection_kinds import ProjectionKind, Sharing
     from .contestants import Point
 
 

@@ -1,8 +1,8 @@
 """`linformer bench roofline`: what share of the machine's GEMM rate each operation reaches.
 
 The operations of one Linformer encoder layer in inference, each at the sizes the layer has it in:
-those after the shortening on a block of rows, as `core/blocks.py` cuts them. Two yardsticks take
-turns with them: a large matrix product (the machine's highest rate) and a copy (its bandwidth). An
+those after the compression on a block of rows (`core/cpu/blocks.py`). Two yardsticks take turns
+with them: a large matrix product (the machine's highest rate) and a copy (its bandwidth). An
 operation of f FLOPs and b bytes can run at most at min(GEMM rate, bandwidth * f / b): its roof.
 """
 
@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from ..core import checks
-from ..core.blocks import rows_in_block
+from ..core.cpu.blocks import rows_in_block
 from .cells import Cell
 from .contestants import Point, build
 from .gemm import SIZE, gemm, gemm_flops, step_flops

@@ -16,7 +16,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations.integration_utils import TensorBoardCallback
 
-from ..core.allocator import keep_memory
+from ..core.cpu.allocator import keep_memory
 from ..data.collate import Collate
 from ..data.masking import Masking
 from ..data.order import TrainingOrder
