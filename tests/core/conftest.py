@@ -6,6 +6,10 @@ import functools
 
 import pytest
 import torch
+from torch.utils._device import _device_constructors
+
+# `with torch.device(...)` looks constructors up in a set that is made once: now, before any patch.
+_device_constructors()
 
 _NAMES = ("empty", "empty_like", "empty_strided", "empty_permuted")
 _METHODS = ("new_empty", "new_empty_strided")

@@ -5,7 +5,7 @@ the context to R rows, once; `attend` computes the attention of any number of qu
 `plan.py` chooses the order of the matrix products; every order gives the same result.
 
 Legend: B batch, N queries, S context positions, R compressed rows, H heads, G key/value heads,
-D head size, M model size, P sides (1 when E = F), T heads with a matrix of their own (1 or G).
+D head size, M model size, P sides (1 when E = F), T heads with their own matrix (1 or G).
 """
 
 from __future__ import annotations
@@ -118,11 +118,12 @@ class LinformerAttention(nn.Module):
                 dim=self.context_dim,
                 keep_scale=keep_scale,
             )
-        self.reset_parameters()
+        reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def reset_parameters(self) -> None:
-        """Of the four linear layers; the projection has its own."""
         reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+        if self.projection is not None:
+            self.projection.reset_parameters()
 
     @property
     def plan(self) -> Plan | None:
@@ -173,8 +174,7 @@ class LinformerAttention(nn.Module):
     ) -> ContextKV:
         """The compressed keys and values of a context (B, S, M), for any number of `attend` calls.
 
-        `queries` is how many rows will attend to them, which decides whether folding pays.
-        `fold=False` never folds, for `attend_with_weights`.
+        `queries`: how many rows will attend, which decides about folding; fold=False never folds.
         """
         checks.sequence("context", context, self.context_dim, mask=mask)
         context = zero_padding(context, mask)
@@ -196,10 +196,7 @@ class LinformerAttention(nn.Module):
         return self._compress(x, mask, projection, queries=queries, reader=True, may_fold=fold)
 
     def attend(self, x: Tensor, kv: ContextKV) -> Tensor:
-        """x (B, N, M) -> (B, N, M), each row independent of the others.
-
-        Keys and values of one sample are used for all samples of x.
-        """
+        """x (B, N, M) -> (B, N, M), row by row. `kv` of one sample is used for all of x."""
         kv = kv.expand_batch(x.shape[0])
         drop = self.dropout if self.training and self.dropout_kind == "weights" else 0.0
         if not drop and use_cpu_fast_path(x, self.q_proj, self.out_proj):

@@ -149,7 +149,7 @@ class CausalLinformerAttention(RotaryHeads):
 
     def _segment_length(self, x: Tensor) -> int:
         """Few chunks at a time in inference on a CPU, as in `cpu/blocks.py`."""
-        if not use_row_blocks(x):
+        if not use_row_blocks(x, training=self.training):
             return x.shape[1]
         rows = rows_in_block(max(self.dim, self.num_heads * self.head_dim)) // x.shape[0]
         return max(3, rows // self.window) * self.window

@@ -20,7 +20,7 @@ from .dropout import dropout
 from .encoder import Norm
 from .feedforward import FeedForward
 from .full_causal import CausalFullAttention
-from .heads import HeadOptions
+from .heads import HeadOptions, reset_children
 from .names import explain_unknown_names
 from .projection_kinds import ProjectionKind, Sharing, build_projection
 from .state import DecoderState
@@ -305,6 +305,8 @@ class LinformerDecoder(nn.Module):
                 crossing.append(crossed)
         output = self._finish(x, unpadding, invalid)
         return DecoderTrace(output, (*hidden, output), tuple(weights), tuple(crossing), None)
+
+    reset_parameters = reset_children
 
     def _run(self, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """part(*arguments, **options), checkpointed if that is asked for."""

@@ -13,6 +13,7 @@ from .causal import CausalLinformerAttention
 from .cpu.blocks import map_row_blocks, map_sample_groups
 from .dropout import dropout
 from .full_causal import CausalFullAttention
+from .heads import reset_children
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
@@ -74,7 +75,7 @@ class DecoderLayer(nn.Module):
             seen = None if kv is None else kv.samples(samples)
             return self._after_attention(some, self.attention(self._source(some)), seen)
 
-        return map_sample_groups(forward, x, width=self.attention.dim)
+        return map_sample_groups(forward, x, width=self.attention.dim, training=self.training)
 
     def _forward_with_weights(
         self, x: Tensor, kv: ContextKV | None, unpadding: Unpadding | None
@@ -88,6 +89,8 @@ class DecoderLayer(nn.Module):
             )
             x = self._add_branch(x, attended, cross_norm)
         return self._feed_forward(x), weights, crossing
+
+    reset_parameters = reset_children
 
     def extend(
         self,
@@ -118,7 +121,7 @@ class DecoderLayer(nn.Module):
             rows = self._add_branch(rows, attended_rows, self.attention_norm)
             return self._after_self_attention(rows, None if kv is None else kv.samples(samples))
 
-        return map_row_blocks(rest, x, attended, width=self.attention.dim)
+        return map_row_blocks(rest, x, attended, width=self.attention.dim, training=self.training)
 
     def _after_self_attention(self, rows: Tensor, kv: ContextKV | None) -> Tensor:
         cross, cross_norm = self.cross_attention, self.cross_attention_norm

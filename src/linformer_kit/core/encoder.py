@@ -17,6 +17,7 @@ from .cpu.blocks import map_row_blocks, map_sample_groups
 from .cpu.predicate import under_transform
 from .dropout import dropout
 from .feedforward import FeedForward
+from .heads import reset_children
 from .names import explain_unknown_names
 from .plain_sdpa import zero_padding
 from .positions import Positions, build_positions
@@ -51,12 +52,13 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.attention = attention
-        self.feed_forward = feed_forward
+        self.attention, self.feed_forward = attention, feed_forward
         self.norm: Norm = norm
         self.attention_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
         self.feed_forward_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
         self.dropout = dropout
+
+    reset_parameters = reset_children
 
     def forward(
         self,
@@ -86,9 +88,10 @@ class EncoderLayer(nn.Module):
                 attended = self.attention.attend(source_rows, kv.samples(part))
                 return self.after_attention(rows, attended)
 
-            return map_row_blocks(rest, some, source, width=self.attention.width)
+            return map_row_blocks(rest, some, source, width=width, training=self.training)
 
-        return map_sample_groups(forward, x, width=self.attention.width)
+        width = self.attention.width
+        return map_sample_groups(forward, x, width=width, training=self.training)
 
     def attention_input(self, x: Tensor) -> Tensor:
         return self.attention_norm(x) if self.norm == "pre" else x
@@ -242,6 +245,7 @@ class LinformerEncoder(nn.Module):
         return zero_padding(x, mask)
 
     trace = encoder_trace.trace
+    reset_parameters = reset_children
 
     def shape(self, *, batch: int, length: int) -> EncoderShape:
         """The sizes of one call, for `cost.py`."""

@@ -60,6 +60,19 @@ def reset_linear(*linears: nn.Linear) -> None:
             nn.init.zeros_(linear.bias)
 
 
+def reset_children(module: nn.Module) -> None:
+    """Initialise all parameters again, as after `to_empty`; the method of modules made of others.
+
+    Call it on the outermost module only: a module decides how those inside it are initialised.
+    """
+    for child in module.children():
+        reset = getattr(child, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        else:
+            reset_children(child)
+
+
 class RotaryHeads(nn.Module):
     """Base of the causal attentions: four linear layers and rotary positions."""
 

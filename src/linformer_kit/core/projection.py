@@ -135,6 +135,9 @@ class Projection(nn.Module):
         """
         raise NotImplementedError
 
+    def reset_parameters(self) -> None:
+        """A kind without parameters has nothing to reset."""
+
     def resize(self, max_length: int) -> None:
         """Change max_length and keep what was learned."""
         self.max_length = max_length
@@ -160,9 +163,6 @@ class StoredProjection(Projection):
         else:
             self.register_buffer("weight", weight)
         self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        raise NotImplementedError
 
     def forward(self, x: Tensor, mask: Tensor | None, *, rows: int | None = None) -> Compression:
         length = x.shape[1]

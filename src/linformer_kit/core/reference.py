@@ -4,9 +4,8 @@ Wang et al. 2020, "Linformer: Self-Attention with Linear Complexity", arXiv 2006
 
     head_h = softmax( Q_h (E K_h)^T / sqrt(D) ) (F V_h)
 
-Slow on purpose: one sample, one head, one row at a time. Padded positions are not masked but left
-out, so nothing can leak. Every function is differentiable, so gradients can be compared too.
-`reference_causal.py` has the decoder's attention.
+Slow on purpose: one sample, one head, one row at a time. Padded positions are left out, not masked.
+Every function is differentiable. `reference_causal.py` has the decoder's attention.
 
 Legend: N queries, S context positions, R compressed rows (K in the paper), H heads, G key/value
 heads, D head size, M model size.
@@ -81,8 +80,7 @@ def _windows(length: int, width: int, positions: list[int]) -> list[list[int]]:
 
 
 def compress_by_filter(taps: Tensor, *, keep_scale: bool = True) -> Compress:
-    """`conv`: row j is sum_t taps[t] x_(j*width + t), kernel and stride both `width`.
-
+    """`conv`: row j is sum_t taps[t] x_(j*width + t), kernel and stride both `width`;
     taps (heads, width). An incomplete window is scaled as in `compress_by_matrix`.
     """
 
@@ -155,8 +153,8 @@ def attention(
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """Multi-head Linformer attention, by loops over samples, heads and queries.
 
-    x (B, N, M), context (B, S, M) or None for self-attention; masks True = a real position.
-    Rows of the output at padded queries are zero. `compress_inputs` computes (E X) W instead of
+    x (B, N, M), context (B, S, M) or None for self-attention; masks True = a real position. Output
+    rows at padded queries are zero. `compress_inputs` computes (E X) W instead of
     E (X W): the same for every kind that is a matrix, another function for `max`.
     Returns the output (B, N, M) and, for each sample and head, the weights (N, R).
     """

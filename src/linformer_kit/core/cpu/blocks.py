@@ -28,9 +28,13 @@ def rows_in_block(width: int) -> int:
     return max(256, VALUES // width)
 
 
-def use_row_blocks(x: Tensor) -> bool:
-    """True for inference on a CPU. With gradients all intermediate results are saved anyway."""
-    return eager_on_cpu(x) and not torch.is_grad_enabled()
+def use_row_blocks(x: Tensor, *, training: bool) -> bool:
+    """True for inference on a CPU. With gradients all intermediate results are saved anyway.
+
+    False for a module in training mode, also without gradients: reentrant checkpointing runs it
+    first without and then with gradients, and both have to draw the same dropout.
+    """
+    return eager_on_cpu(x) and not torch.is_grad_enabled() and not training
 
 
 def sample_groups(x: Tensor, *, width: int) -> list[slice]:
@@ -51,20 +55,25 @@ def row_blocks(x: Tensor, *, width: int) -> list[tuple[slice, slice]]:
     ]
 
 
-def map_sample_groups(fn: Callable[[slice], Tensor], x: Tensor, *, width: int) -> Tensor:
+def map_sample_groups(
+    fn: Callable[[slice], Tensor], x: Tensor, *, width: int, training: bool
+) -> Tensor:
     """fn(slice(None)); in inference on a CPU fn(samples) for groups of samples of x (B, N, C)."""
-    groups = sample_groups(x, width=width) if use_row_blocks(x) else []
+    groups = sample_groups(x, width=width) if use_row_blocks(x, training=training) else []
     if len(groups) <= 1:
         return fn(slice(None))
     return _assemble(fn, groups, x)
 
 
-def map_row_blocks(fn: Callable[..., Tensor], *tensors: Tensor, width: int) -> Tensor:
+def map_row_blocks(
+    fn: Callable[..., Tensor], *tensors: Tensor, width: int, training: bool
+) -> Tensor:
     """fn(slice(None), *tensors) for tensors (B, N, C); in inference on a CPU by blocks of rows.
 
     fn is called with the slice of the batch that the rows belong to, and rows of each tensor.
     """
-    blocks = row_blocks(tensors[0], width=width) if use_row_blocks(tensors[0]) else []
+    in_blocks = use_row_blocks(tensors[0], training=training)
+    blocks = row_blocks(tensors[0], width=width) if in_blocks else []
     if len(blocks) <= 1:
         return fn(slice(None), *tensors)
     return _assemble(
