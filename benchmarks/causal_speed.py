@@ -20,8 +20,8 @@ from linformer_kit.bench.step import make_step
 from linformer_kit.bench.views import Column, Results, Table
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
-from linformer_kit.core.cached import CausalFullAttention
 from linformer_kit.core.causal import CausalLinformerAttention
+from linformer_kit.core.full_causal import CausalFullAttention
 from linformer_kit.measure import quantities
 from linformer_kit.measure.cells import Cell
 from linformer_kit.measure.timing import Say, alternate, fixed_threads, times_faster

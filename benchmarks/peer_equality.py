@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from linformer_kit.bench.settings import Point
-    from linformer_kit.core.projection import ProjectionKind, Sharing
+    from linformer_kit.core.projection_kinds import ProjectionKind, Sharing
 
 
 def largest_difference(name: str, point: Point, *, seed: int) -> float | None:

@@ -24,7 +24,7 @@ from linformer_kit.bench.implementations import KIT, build
 from linformer_kit.bench.settings import Point, Settings
 from linformer_kit.bench.step import make_input, make_step
 from linformer_kit.cli.bench import main
-from linformer_kit.core.blocks import rows_in_block
+from linformer_kit.core.cpu.blocks import rows_in_block
 from linformer_kit.measure.cells import Cell
 from linformer_kit.measure.timing import Say, alternate, fixed_threads
 

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .core.adapter import TransformerEncoderAdapter
-    from .core.allocator import keep_memory
     from .core.attention import LinformerAttention
+    from .core.cpu.allocator import keep_memory
     from .core.decoder import LinformerDecoder
     from .core.encoder import LinformerEncoder
-    from .core.learning import parameter_groups
+    from .core.learning_rates import parameter_groups
     from .core.plan import Plan
     from .core.resize import resize_max_length
     from .core.state import DecoderState, join_states
@@ -41,8 +41,8 @@ _MODULES = {
     "Plan": "plan",
     "TransformerEncoderAdapter": "adapter",
     "join_states": "state",
-    "keep_memory": "allocator",
-    "parameter_groups": "learning",
+    "keep_memory": "cpu.allocator",
+    "parameter_groups": "learning_rates",
     "resize_max_length": "resize",
 }
 

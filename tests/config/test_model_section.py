@@ -22,7 +22,15 @@ from linformer_kit.config.model_section import (
     Projection,
     Sharing,
 )
-from linformer_kit.core import attention, cost, decoder, encoder, feedforward, positions, projection
+from linformer_kit.core import (
+    activations,
+    attention,
+    cost,
+    decoder,
+    encoder,
+    positions,
+    projection_kinds,
+)
 from linformer_kit.errors import UserError
 from linformer_kit.models import LinformerConfig
 from linformer_kit.models.config import POOLINGS
@@ -84,10 +92,10 @@ def test_the_default_of_the_field_is_a_valid_value(name):
 @pytest.mark.parametrize(
     ("ours", "theirs"),
     [
-        (Activation, feedforward.Activation),
+        (Activation, activations.Activation),
         (Positions, positions.Positions),
-        (Projection, projection.ProjectionKind),
-        (Sharing, projection.Sharing),
+        (Projection, projection_kinds.ProjectionKind),
+        (Sharing, projection_kinds.Sharing),
         (ModelSection.model_fields["norm"].annotation, encoder.Norm),
         (ModelSection.model_fields["dropout_kind"].annotation, attention.DropoutKind),
         (get_args(ModelSection.model_fields["causal_attention"].annotation)[0], decoder.CausalKind),
@@ -102,7 +110,7 @@ def test_the_names_are_those_of_the_core(ours, theirs):
 def test_the_constants_are_those_of_the_model():
     assert get_args(ModelSection.model_fields["pooling"].annotation) == POOLINGS
     assert FIELDS["k"].default == DEFAULT_K
-    assert set(NEED_MAX_LENGTH) == set(projection.NEED_MAX_LENGTH)
+    assert set(NEED_MAX_LENGTH) == set(projection_kinds.NEED_MAX_LENGTH)
 
 
 def test_only_what_was_given_is_set_and_saved():

@@ -26,19 +26,19 @@ def weights_of(layer: LinformerAttention) -> reference.ReferenceWeights:
     )
 
 
-def shorten_of(layer: LinformerAttention, side: int, projection: Projection) -> reference.Shorten:
+def compress_of(layer: LinformerAttention, side: int, projection: Projection) -> reference.Compress:
     kind = layer.kind
     if kind == "mean":
-        return reference.shorten_by_mean(projection.width)
+        return reference.compress_by_mean(projection.width)
     if kind == "max":
-        return reference.shorten_by_max(projection.width)
+        return reference.compress_by_max(projection.width)
     weight = projection.weight[min(side, projection.weight.shape[0] - 1)]
     if kind in ("linear", "fixed"):
-        return reference.shorten_by_matrix(weight[:, : layer.k], keep_scale=projection.keep_scale)
+        return reference.compress_by_matrix(weight[:, : layer.k], keep_scale=projection.keep_scale)
     if kind == "conv":
-        return reference.shorten_by_filter(weight, keep_scale=projection.keep_scale)
+        return reference.compress_by_filter(weight, keep_scale=projection.keep_scale)
     assert kind == "dynamic"
-    return reference.shorten_by_content(weight[:, : layer.k])
+    return reference.compress_by_content(weight[:, : layer.k])
 
 
 def answer(
@@ -46,17 +46,17 @@ def answer(
 ) -> tuple[Tensor, list[list[Tensor]]]:
     """What `layer` ought to give for x."""
     if layer.kind == "full":
-        key = value = reference.shorten_nothing()
+        key = value = reference.no_compression()
     else:
         owned = layer.projection if projection is None else projection
-        key, value = shorten_of(layer, 0, owned), shorten_of(layer, 1, owned)
+        key, value = compress_of(layer, 0, owned), compress_of(layer, 1, owned)
     return reference.attention(
         x,
         weights_of(layer),
         num_heads=layer.num_heads,
         num_kv_heads=layer.num_kv_heads,
-        shorten_key=key,
-        shorten_value=value,
-        shorten_inputs=layer.kind == "max",
+        compress_key=key,
+        compress_value=value,
+        compress_inputs=layer.kind == "max",
         **inputs,
     )

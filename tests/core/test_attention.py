@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention, Plan, resize_max_length
-from linformer_kit.core.projection import PROJECTIONS, SHARINGS
+from linformer_kit.core.projection_kinds import PROJECTIONS, SHARINGS
 
 from .oracle import answer
 
@@ -155,8 +155,8 @@ def test_a_trace_computes_the_output_from_the_weights_it_returns(projection, cro
     (grad,) = torch.autograd.grad(output, weights, upstream)
     # The output is a sum over heads and rows of weight * (value of the row through W_o).
     context, mask = inputs.get("context", x), inputs.get("context_mask", inputs["mask"])
-    memory = layer.summarise(context, mask=mask, fold=False)
-    value = memory.value.repeat_interleave(2, dim=1)  # (B, H, R, D)
+    kv = layer.compress(context, mask=mask, fold=False)
+    value = kv.value.repeat_interleave(2, dim=1)  # (B, H, R, D)
     maps = layer.out_proj.weight.unflatten(1, (4, -1))  # (M, H, D)
     expected = torch.einsum("bnm,mhd,bhrd->bhnr", upstream, maps, value)
     assert_close(grad, expected.masked_fill(~inputs["mask"][:, None, :, None], 0.0))
@@ -166,7 +166,7 @@ def test_a_folded_memory_has_no_weights():
     layer = layer_of(plan=PLANS[1])
     x = rows_of(1, 7)
     with pytest.raises(ValueError, match="fold=False"):
-        layer.attend_with_weights(x, layer.summarise(x))
+        layer.attend_with_weights(x, layer.compress(x))
 
 
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -1e30])
@@ -241,9 +241,9 @@ def test_short_inputs_keep_the_scale_of_the_shortened_rows(projection):
         dim=64, num_heads=4, max_length=1024, k=64, projection=projection, bias=False
     )
     x = torch.randn(1, 1024, 64)
-    whole = layer.summarise(x).key.std()
+    whole = layer.compress(x).key.std()
     for length in (16, 128, 512):
-        assert_close(layer.summarise(x[:, :length]).key.std(), whole, rtol=0.1, atol=0)
+        assert_close(layer.compress(x[:, :length]).key.std(), whole, rtol=0.1, atol=0)
 
 
 def test_dropout_of_rows_keeps_the_expectation_and_the_rate():
@@ -254,7 +254,7 @@ def test_dropout_of_rows_keeps_the_expectation_and_the_rate():
     layer.train()
     mean = torch.stack([layer(x) for _ in range(4000)]).mean(0)
     assert_close(mean, expected, rtol=0.1, atol=0.05)
-    dropped = torch.stack([layer.summarise(x).value.eq(0).all(-1) for _ in range(4000)])
+    dropped = torch.stack([layer.compress(x).value.eq(0).all(-1) for _ in range(4000)])
     assert dropped.double().mean() == pytest.approx(0.3, abs=0.02)
 
 
@@ -318,13 +318,13 @@ def test_a_memory_made_once_serves_any_rows_of_queries():
         layer = layer_of("linear", "headwise", plan=plan)
         x, context, mask = rows_of(2, 6), rows_of(2, 9, seed=2), right_padding(9, 3, to=9)
         whole = layer(x, context=context, context_mask=mask)
-        memory = layer.summarise(context, mask=mask)
-        one_by_one = [layer.attend(x[:, i : i + 1], memory) for i in range(6)]
+        kv = layer.compress(context, mask=mask)
+        one_by_one = [layer.attend(x[:, i : i + 1], kv) for i in range(6)]
         assert_close(torch.cat(one_by_one, dim=1), whole)
 
 
 def test_inference_by_row_blocks_equals_the_whole(monkeypatch):
-    from linformer_kit.core import blocks
+    from linformer_kit.core.cpu import blocks
 
     monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
     for plan, batch, length in itertools.product((None, *PLANS), (1, 3), (1, 3, 9)):

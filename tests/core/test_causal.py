@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from linformer_kit.core import causal, reference
-from linformer_kit.core.cached import CausalFullAttention
+from linformer_kit.core import causal, reference_causal
 from linformer_kit.core.causal import BOUND, CausalLinformerAttention
+from linformer_kit.core.full_causal import CausalFullAttention
 
 from .oracle import weights_of
 
@@ -42,7 +42,7 @@ def answer(layer, x: torch.Tensor) -> torch.Tensor:
         bias = None if layer.slot_proj is None else layer.slot_proj.bias
     return torch.stack(
         [
-            reference.causal_attention(
+            reference_causal.causal_attention(
                 text,
                 weights_of(layer),
                 num_heads=layer.num_heads,

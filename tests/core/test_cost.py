@@ -12,10 +12,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_kit import LinformerAttention, LinformerEncoder, Plan
 from linformer_kit.core import cost
-from linformer_kit.core.cached import CausalFullAttention
 from linformer_kit.core.causal import CausalLinformerAttention
+from linformer_kit.core.full_causal import CausalFullAttention
 from linformer_kit.core.plan import choose
-from linformer_kit.core.projection import PROJECTIONS, SHARINGS
+from linformer_kit.core.projection_kinds import PROJECTIONS, SHARINGS
 
 SIZES = {"dim": 64, "num_heads": 4, "max_length": 256, "k": 16}
 CASES = [

@@ -10,8 +10,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerDecoder, join_states
-from linformer_kit.core import cached
-from linformer_kit.core.projection import PROJECTIONS
+from linformer_kit.core import full_causal
+from linformer_kit.core.projection_kinds import PROJECTIONS
 
 from .processes import gradients_of_two, loss_of
 
@@ -212,7 +212,7 @@ def test_a_long_prompt_goes_through_full_attention_in_parts(monkeypatch):
     mask = torch.arange(11) < torch.tensor([[11], [7]])
     with torch.no_grad():
         whole, _ = decoder(x, mask=mask, state=decoder.init_state(batch_size=2))
-        monkeypatch.setattr(cached, "QUERIES", 4)
+        monkeypatch.setattr(full_causal, "QUERIES", 4)
         parts, _ = decoder(x, mask=mask, state=decoder.init_state(batch_size=2))
     assert_close(parts, whole)
 
@@ -333,7 +333,7 @@ WRONG = [
     (lambda d: d(torch.randn(1, 4, 16), context=torch.randn(1, 4, 16)), r"no cross-attention"),
     (
         lambda d: d(torch.randn(1, 2, 16), context=torch.randn(1, 2, 16), state=d.init_state(1)),
-        r"the context belongs to the state",
+        r"the context is part of the state",
     ),
     (lambda d: decoder_of(cross_attention=True)(torch.randn(1, 4, 16)), r"needs a context"),
     (
@@ -342,7 +342,7 @@ WRONG = [
     ),
     (
         lambda d: decoder_of(cross_attention=True).init_state(3, context=torch.randn(2, 4, 16)),
-        r"batch size of the text: got 2 and 3",
+        r"batch size of x: got 2 and 3",
     ),
     (
         lambda d: decoder_of(cross_attention=True).step(torch.randn(1, 1, 16), d.init_state(1)),

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from linformer_kit.core.dropout import dropout, keep_mask
+from linformer_kit.core.cpu.dropout import keep_mask
+from linformer_kit.core.dropout import dropout
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

@@ -11,8 +11,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerEncoder, Plan
-from linformer_kit.core import blocks
-from linformer_kit.core.projection import PROJECTIONS, SHARINGS
+from linformer_kit.core.cpu import blocks
+from linformer_kit.core.projection_kinds import PROJECTIONS, SHARINGS
 
 from .oracle import answer
 from .processes import gradients_of_two, loss_of

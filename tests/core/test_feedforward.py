@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from linformer_kit.core import feedforward
-from linformer_kit.core.feedforward import ACTIVATIONS, FeedForward
+from linformer_kit.core.activations import ACTIVATIONS
+from linformer_kit.core.cpu import feedforward
+from linformer_kit.core.feedforward import FeedForward
 
 
 @pytest.mark.parametrize("bias", [True, False])

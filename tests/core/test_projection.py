@@ -7,14 +7,13 @@ import torch
 from torch.testing import assert_close
 
 from linformer_kit import LinformerEncoder, resize_max_length
+from linformer_kit.core.fixed_projection import FixedProjection
 from linformer_kit.core.projection import (
-    PROJECTIONS,
-    FixedProjection,
     LinearProjection,
+    MatrixCompression,
     Projection,
-    count_matrices,
 )
-from linformer_kit.core.shortening import MatrixShortening
+from linformer_kit.core.projection_kinds import PROJECTIONS, count_matrices
 
 
 def encoder_of(projection="linear", sharing="kv", **options) -> LinformerEncoder:
@@ -68,7 +67,7 @@ def test_fixed_is_a_saved_buffer_with_the_variance_of_the_lemma():
 def test_fewer_rows_of_a_fixed_matrix_keep_the_variance_of_the_lemma():
     projection = FixedProjection(k=64, max_length=512, sides=1, heads=1)
     x = torch.eye(512)[None]
-    rows = projection(x, None, rows=16).inputs(x)
+    rows = projection(x, None, rows=16).compress_input(x)
     assert rows.shape == (1, 1, 1, 16, 512)
     assert rows.var().item() == pytest.approx(1 / 16, rel=0.1)
 
@@ -77,7 +76,7 @@ def test_linear_rows_have_the_variance_of_the_input():
     torch.manual_seed(0)
     projection = LinearProjection(k=128, max_length=2048, sides=1, heads=1)
     x = torch.randn(1, 2048, 64)
-    assert projection(x, None).inputs(x).std().item() == pytest.approx(1.0, rel=0.05)
+    assert projection(x, None).compress_input(x).std().item() == pytest.approx(1.0, rel=0.05)
 
 
 @pytest.mark.parametrize("projection", ["linear", "fixed", "dynamic", "mean", "max"])
@@ -141,20 +140,20 @@ def test_resizing_to_what_cannot_be_is_refused(projection, length, message):
 
 
 @pytest.mark.parametrize("scaled", [False, True])
-def test_going_on_with_the_input_gives_the_same_gradients(scaled):
+def test_sharing_the_gradient_of_the_input_gives_the_same_gradients(scaled):
     matrix, x = (
         torch.randn(s, dtype=torch.float64, requires_grad=True) for s in [(6, 5), (3, 5, 2)]
     )
     scale = torch.rand(3, 2, 1, 3, dtype=torch.float64) if scaled else None
 
     def of_both(x, matrix):
-        shortening = MatrixShortening(matrix, sides=2, heads=1, scale=scale, mask=None)
-        same, rows = shortening.inputs_beside(x)
-        return same.sin(), rows, shortening.row_sums()
+        compression = MatrixCompression(matrix, sides=2, heads=1, scale=scale, mask=None)
+        same, rows = compression.compress_input_for(x, reader=())
+        return same.sin(), rows, compression.row_sums()
 
     def apart(x, matrix):
-        shortening = MatrixShortening(matrix, sides=2, heads=1, scale=scale, mask=None)
-        return x.sin(), shortening.inputs(x), shortening.row_sums()
+        compression = MatrixCompression(matrix, sides=2, heads=1, scale=scale, mask=None)
+        return x.sin(), compression.compress_input(x), compression.row_sums()
 
     upstream = [torch.randn_like(each) for each in apart(x, matrix)]
     for outputs in (slice(None), slice(1), slice(1, 2), slice(2, 3)):  # all, and each alone

@@ -9,7 +9,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.testing import assert_close
 
 from linformer_kit.core import sdpa as module
-from linformer_kit.core.sdpa import plain_sdpa, sdpa
+from linformer_kit.core.cpu import flash
+from linformer_kit.core.plain_sdpa import plain_sdpa
+from linformer_kit.core.sdpa import sdpa
 
 HEADS = pytest.mark.parametrize("groups", [4, 2, 1])
 OPTIONS = ["none", "causal", "keys", "chunk", "nothing-visible"]
@@ -114,14 +116,14 @@ def test_weights_are_dropped_one_by_one():
 
 
 def test_the_choice_of_a_backend_is_respected(monkeypatch):
-    monkeypatch.setattr(module, "_flash", None)  # not to be called
+    monkeypatch.setattr(module, "flash_with_second_derivative", None)  # not to be called
     leaves = inputs_of(4)
     with sdpa_kernel(SDPBackend.MATH):
         assert_close(sdpa(*leaves), plain_sdpa(*leaves))
 
 
 def test_without_the_private_operators_the_public_one_is_used(monkeypatch):
-    monkeypatch.setattr(module, "HAS_FLASH", False)
-    monkeypatch.setattr(module, "_flash", None)
+    monkeypatch.setattr(flash, "HAS_FLASH", False)
+    monkeypatch.setattr(module, "flash_with_second_derivative", None)
     leaves = inputs_of(4)
     assert_close(sdpa(*leaves), plain_sdpa(*leaves))

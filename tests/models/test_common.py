@@ -10,7 +10,7 @@ from safetensors import safe_open
 from torch.testing import assert_close
 from transformers import AutoConfig
 
-from linformer_kit.core.projection import PROJECTIONS
+from linformer_kit.core.projection_kinds import PROJECTIONS
 from linformer_kit.models import LinformerConfig
 
 from .cases import CASES, LANGUAGE_MODELS, SMALL, VOCABULARY, WITH_LOSS, call, tokens

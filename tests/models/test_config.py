@@ -99,7 +99,7 @@ REFUSED = [
     ({"num_attention_heads": 3}, "num_attention_heads: got hidden_size=16, num_attention_heads=3"),
     ({"k": 30}, "got k=30, max_position_embeddings=24"),
     ({"k": [1, 2, 3]}, r"one for each of the 2 layers: got 3, \[1, 2, 3\]"),
-    ({"k": None}, "needs k, the number of rows to shorten to: got k=None"),
+    ({"k": None}, "needs k, the number of compressed rows: got k=None"),
     ({"projection": "liner"}, "got 'liner'. Did you mean 'linear'"),
     ({"sharing": "heads"}, "sharing must be one of .*got 'heads'"),
     ({"hidden_act": "gelu_new"}, "hidden_act must be one of 'gelu', 'relu', 'swiglu': got"),

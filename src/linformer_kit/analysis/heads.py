@@ -100,8 +100,8 @@ def matrices_of(
     hidden = encoder.model(
         input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True
     ).hidden_states[number]
-    shortening = projection(layer.attention_input(hidden), None, rows=layer.attention.k)
-    matrices: Tensor = shortening.inputs(torch.eye(len(piece))[None])[0]
+    compression = projection(layer.attention_input(hidden), None, rows=layer.attention.k)
+    matrices: Tensor = compression.compress_input(torch.eye(len(piece))[None])[0]
     return matrices
 
 

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from itertools import product
 from typing import TYPE_CHECKING
 
-from ..core.allocator import keep_memory
+from ..core.cpu.allocator import keep_memory
 from ..measure.cells import Cell
 from ..measure.timing import Say, Timing, alternate, fixed_threads, times_faster
 from .gemm import gemm, gemm_flops, step_flops

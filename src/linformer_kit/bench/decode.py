@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..core.cached import CacheState, CausalFullAttention
 from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
+from ..core.full_causal import CacheState, CausalFullAttention
 from ..core.state import DecoderState
 from ..measure.cells import Cell
 from ..measure.memory import Work

@@ -27,7 +27,7 @@ from ..core.encoder import LinformerEncoder
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..core.projection import ProjectionKind
+    from ..core.projection_kinds import ProjectionKind
     from .settings import Point
 
 KIT, FULL = "linformer-kit", "full"

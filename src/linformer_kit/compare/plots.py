@@ -14,7 +14,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import StrMethodFormatter
 
-from ..core.projection import PROJECTIONS, SHARINGS
+from ..core.projection_kinds import PROJECTIONS, SHARINGS
 from .names import safe, short_keys
 from .variants import MAKES_FULL
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .encoder import EncoderLayer, LinformerEncoder
 
 if TYPE_CHECKING:
-    from .feedforward import Activation
+    from .activations import Activation
 
 _FUNCTIONS: dict[Any, Activation] = {F.relu: "relu", torch.relu: "relu", F.gelu: "gelu"}
 

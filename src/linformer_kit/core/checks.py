@@ -1,4 +1,4 @@
-"""Checks of what a user gave: each error says the rule, what was received and the remedy."""
+"""Checks of user input. Each error says the rule, what was received and the remedy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def one_of(name: str, value: object, allowed: Collection[str]) -> None:
-    """Refuse a mode that does not exist, naming the nearest one that does."""
+    """Refuse an unknown mode and suggest the nearest known one."""
     if value in allowed:
         return
     near = difflib.get_close_matches(str(value), allowed, n=1)
@@ -40,8 +40,10 @@ def probability(name: str, value: float) -> None:
         raise ValueError(f"{name} must be at least 0 and below 1: got {value}.")
 
 
-def sequence(name: str, value: Tensor, channels: int) -> None:
-    """Refuse anything but (batch, length >= 1, channels)."""
+def sequence(
+    name: str, value: Tensor, channels: int, *, mask: Tensor | None = None, mask_name: str = "mask"
+) -> None:
+    """Refuse anything but (batch, length >= 1, channels), and a mask that does not fit it."""
     if value.dim() != 3 or value.shape[2] != channels:
         raise ValueError(
             f"{name} must have shape (batch, length, {channels}): got {tuple(value.shape)}."
@@ -50,6 +52,22 @@ def sequence(name: str, value: Tensor, channels: int) -> None:
         raise ValueError(
             f"{name} must have at least one position: got {tuple(value.shape)}. "
             "Drop empty inputs, or pad them and pass a mask."
+        )
+    if mask is not None:
+        padding_mask(mask_name, mask, value)
+
+
+def context(x: Tensor, value: Tensor | None, mask: Tensor | None, channels: int) -> None:
+    """Refuse a context for x that is not (batch of x, length >= 1, channels), and its mask."""
+    if value is None:
+        if mask is not None:
+            raise ValueError("context_mask needs a context: got None. For x itself pass mask.")
+        return
+    sequence("context", value, channels, mask=mask, mask_name="context_mask")
+    if value.shape[0] != x.shape[0]:
+        raise ValueError(
+            f"context must have the batch size of x: got {value.shape[0]} and "
+            f"{x.shape[0]}. Repeat the smaller one."
         )
 
 
@@ -64,4 +82,15 @@ def padding_mask(name: str, mask: Tensor, of: Tensor) -> None:
         raise ValueError(
             f"{name} must have shape (batch, length) = {tuple(of.shape[:2])}: "
             f"got {tuple(mask.shape)}."
+        )
+
+
+def at_most_max_length(name: str, length: int, max_length: int | None) -> None:
+    """Refuse an input that is too long for a projection."""
+    if max_length is not None and length > max_length:
+        raise ValueError(
+            f"a {name} takes at most max_length={max_length} positions: got {length}. Truncate the "
+            "input, build the model with a larger max_length, give a trained one a new length with "
+            f"linformer_kit.resize_max_length(model, {length}), or use projection='dynamic', which "
+            "takes any length."
         )

@@ -1,10 +1,10 @@
 """Closed-form parameters, multiplications and activation bytes of every configuration.
 
 FLOPs are those of the matrix products (2 for a multiply-add), which is what
-`torch.utils.flop_counter` counts; softmax, norms and activations are left out. A padding mask
-adds less than 1/M of them and is left out too.
+`torch.utils.flop_counter` counts; softmax, norms and activations are not counted, nor is
+a padding mask, which adds less than 1/M of them.
 
-Legend: B batch, N queries, S context positions, R shortened rows, H heads, G key/value heads,
+Legend: B batch, N queries, S context positions, R compressed rows, H heads, G key/value heads,
 D head size, M model size, P sides (1 when E = F), T heads with a matrix of their own (1 or G).
 """
 
@@ -14,10 +14,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
-from .projection import WINDOW_KINDS, ProjectionKind, Sharing, sides_and_heads
+from .positions import LearnedPositions
+from .projection_kinds import WINDOW_KINDS, ProjectionKind, Sharing, sides_and_heads
 
 if TYPE_CHECKING:
-    from .feedforward import Activation
+    from .activations import Activation
+    from .attention import LinformerAttention
+    from .encoder import EncoderLayer, LinformerEncoder
 
 Shorten = Literal["input", "keys"]
 Attend = Literal["fused", "absorbed"]
@@ -42,6 +45,28 @@ class AttentionShape:
     out_bias: bool = True
     context_dim: int | None = None
 
+    @classmethod
+    def of(
+        cls, layer: LinformerAttention, *, batch: int, length: int, context: int | None = None
+    ) -> AttentionShape:
+        """The sizes of one call of a layer."""
+        return cls(
+            batch=batch,
+            length=length,
+            context=context,
+            dim=layer.dim,
+            num_heads=layer.num_heads,
+            k=layer.k,
+            max_length=layer.max_length,
+            head_dim=layer.head_dim,
+            num_kv_heads=layer.num_kv_heads,
+            projection=layer.kind,
+            sharing=layer.sharing,
+            bias=layer.q_proj.bias is not None,
+            out_bias=layer.out_proj.bias is not None,
+            context_dim=layer.context_dim,
+        )
+
     @property
     def positions(self) -> int:
         """S"""
@@ -49,7 +74,7 @@ class AttentionShape:
 
     @property
     def source_dim(self) -> int:
-        """The width of what is shortened."""
+        """The width of the compressed input."""
         return self.dim if self.context_dim is None else self.context_dim
 
     @property
@@ -88,7 +113,7 @@ class AttentionShape:
 
 
 def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
-    """Making the shortened keys and values out of the context."""
+    """The compressed keys and values of the context."""
     s = shape
     content = 0  # dynamic: the scores that E is made of
     if s.projection == "dynamic":
@@ -111,7 +136,7 @@ def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
 
 
 def attend_flops(shape: AttentionShape, form: Attend) -> int:
-    """Everything the queries take part in, from W_q to W_o."""
+    """W_q, the attention and W_o."""
     s = shape
     if form == "fused":
         projections = 2 * 2 * s.batch * s.length * s.dim * s.inner
@@ -127,7 +152,7 @@ def attention_flops(shape: AttentionShape, *, shorten: Shorten, attend: Attend) 
 
 
 def projection_parameters(shape: AttentionShape) -> int:
-    """The learned part of E and F of one layer (of the whole model, when shared layerwise)."""
+    """The parameters of E and F of one layer (of the whole model, when shared layerwise)."""
     s = shape
     if s.projection == "linear":
         assert s.k is not None
@@ -153,14 +178,14 @@ def attention_parameters(shape: AttentionShape, *, with_projection: bool = True)
 def attention_activation_bytes(
     shape: AttentionShape, *, shorten: Shorten, attend: Attend, itemsize: int = 4
 ) -> int:
-    """What autograd keeps of one forward pass until the backward pass, the input included.
+    """What autograd saves of one forward pass for the backward pass, including the input.
 
-    Without masks and dropout. Terms that do not grow with the batch or the length are left out.
+    Without masks and dropout. Terms independent of batch and length are not counted.
     """
     s = shape
     source = s.batch * s.positions * s.source_dim
     queries = s.batch * s.length * s.dim if s.context is not None else 0
-    pair = 2 * s.batch * s.rows * s.kv_inner  # shortened keys and values
+    pair = 2 * s.batch * s.rows * s.kv_inner  # compressed keys and values
     kept = source + queries + pair
     if s.projection == "dynamic":
         kept += s.batch * s.matrices * s.rows * s.positions  # E itself
@@ -174,8 +199,8 @@ def attention_activation_bytes(
     else:
         kept += s.batch * s.matrices * s.rows * s.source_dim
     if attend == "fused":
-        kept += 2 * s.batch * s.length * s.inner  # queries, and what the heads return
-        kept += s.batch * s.length * s.num_heads  # the softmax's normaliser
+        kept += 2 * s.batch * s.length * s.inner  # queries, and the output of the heads
+        kept += s.batch * s.length * s.num_heads  # the softmax denominators
     else:
         kept += s.batch * s.length * s.num_heads * s.rows  # the attention weights
         kept += 2 * s.batch * s.num_heads * s.rows * s.dim  # A and B
@@ -184,7 +209,7 @@ def attention_activation_bytes(
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderShape:
-    """The sizes of an encoder: one attention shape for each layer, and what is around them."""
+    """The sizes of an encoder: one attention shape for each layer, and the sizes of the rest."""
 
     layers: tuple[AttentionShape, ...]
     ff_dim: int
@@ -192,6 +217,21 @@ class EncoderShape:
     pre_norm: bool = True
     learned_positions: bool = False
     neighbours: int = 0
+
+    @classmethod
+    def of(cls, encoder: LinformerEncoder, *, batch: int, length: int) -> EncoderShape:
+        """The sizes of one call of an encoder."""
+        layers: list[EncoderLayer] = list(encoder.layers)  # type: ignore[arg-type]
+        first = layers[0]
+        conv = encoder.neighbours
+        return cls(
+            layers=tuple(each.attention.shape(batch=batch, length=length) for each in layers),
+            ff_dim=first.feed_forward.w_2.in_features,
+            activation=first.feed_forward.activation,
+            pre_norm=first.norm == "pre",
+            learned_positions=isinstance(encoder.positions, LearnedPositions),
+            neighbours=0 if conv is None else conv.weight.shape[1],
+        )
 
     @property
     def wide(self) -> int:
@@ -212,12 +252,12 @@ def encoder_flops(shape: EncoderShape, plans: tuple[tuple[Shorten, Attend], ...]
         for layer, (shorten, attend) in zip(shape.layers, plans, strict=True)
     )
     first = shape.layers[0]
-    beside = 2 * first.batch * first.length * first.dim * shape.neighbours
-    return attention + len(shape.layers) * feed_forward_flops(shape) + beside
+    convolution = 2 * first.batch * first.length * first.dim * shape.neighbours
+    return attention + len(shape.layers) * feed_forward_flops(shape) + convolution
 
 
 def encoder_parameters(shape: EncoderShape) -> int:
-    """All learned numbers of an encoder."""
+    """All parameters of an encoder."""
     first, depth = shape.layers[0], len(shape.layers)
     shared = first.sharing == "layerwise"
     attention = sum(attention_parameters(s, with_projection=not shared) for s in shape.layers)
@@ -237,7 +277,7 @@ def encoder_parameters(shape: EncoderShape) -> int:
 def encoder_activation_bytes(
     shape: EncoderShape, plans: tuple[tuple[Shorten, Attend], ...], *, itemsize: int = 4
 ) -> int:
-    """What autograd keeps of one forward pass of an encoder, by the blocked feed-forward.
+    """What autograd saves of one forward pass of an encoder on the CPU fast path.
 
     Without masks, dropout and checkpointing.
     """
@@ -249,12 +289,12 @@ def encoder_activation_bytes(
             layer, shorten=shorten, attend=attend, itemsize=itemsize
         )
         statistics = 2 * 2 * rows
-        # Each norm keeps its input; W_1 keeps its own; the hidden layer is kept once.
+        # Each norm saves its input; W_1 saves its own; the hidden layer is saved once.
         total += itemsize * (rows * (2 * first.dim + first.dim + shape.wide) + statistics)
     if shape.pre_norm:
         total += itemsize * rows * (first.dim + 2)  # the final norm's
     if shape.neighbours:
-        total += itemsize * rows * first.dim  # the input without its neighbours
+        total += itemsize * rows * first.dim  # the input of the short convolution
     return total
 
 
@@ -291,12 +331,12 @@ class CausalShape:
 
     @property
     def summed(self) -> int:
-        """F: the numbers a slot sums up."""
+        """F: the values summed for a slot."""
         return (self.num_kv_heads or self.num_heads) * (2 * self.size - self.rotary_dim) + 1
 
 
 def causal_flops(shape: CausalShape) -> int:
-    """One parallel forward pass. Products that a mask throws away are counted: they are done."""
+    """One parallel forward pass. Products that are masked afterwards are counted."""
     s = shape
     tokens = s.batch * s.length
     projections = 2 * tokens * s.dim * (2 * s.inner + 2 * s.kv_inner)
@@ -306,17 +346,18 @@ def causal_flops(shape: CausalShape) -> int:
     flops = projections + 2 * 2 * s.batch * start * start * s.inner
     if s.length == start:
         return flops
-    later = s.batch * (math.ceil(s.length / s.window) - 2) * s.window  # tokens, the last filled up
+    later = (
+        s.batch * (math.ceil(s.length / s.window) - 2) * s.window
+    )  # tokens, the last chunk padded
     attention = 2 * 2 * later * (s.k + 2 * s.window) * s.inner
     slots = 2 * tokens * s.dim * s.k + 2 * later * s.k * (s.summed - 1)
     return flops + attention + slots
 
 
 def causal_step_flops(shape: CausalShape) -> int:
-    """One token after `length` others: without them in it, unless the attention is full.
+    """One token after `length` others.
 
-    Slots are attended to once there is something in them, which is where `step` begins with it on
-    a CPU; elsewhere it always does.
+    On a CPU `step` attends to slots only once they are filled; elsewhere always.
     """
     s = shape
     projections = 2 * s.batch * s.dim * (2 * s.inner + 2 * s.kv_inner)
@@ -328,7 +369,7 @@ def causal_step_flops(shape: CausalShape) -> int:
 
 
 def causal_parameters(shape: CausalShape) -> int:
-    """W_q, W_k, W_v, W_o, the map to the slots' scores, and their biases."""
+    """W_q, W_k, W_v, W_o, the slot scores, and their biases."""
     s = shape
     slots = 0 if s.k is None else s.k * s.dim + (s.k if s.bias else 0)
     biases = (s.inner + 2 * s.kv_inner if s.bias else 0) + (s.dim if s.out_bias else 0)
@@ -336,7 +377,7 @@ def causal_parameters(shape: CausalShape) -> int:
 
 
 def causal_state_bytes(shape: CausalShape, *, itemsize: int = 4) -> int:
-    """What a layer remembers after `length` tokens; the sums are at least float32."""
+    """The state of a layer after `length` tokens; the sums are at least float32."""
     s = shape
     if s.k is None:
         return 2 * s.batch * s.length * s.kv_inner * itemsize

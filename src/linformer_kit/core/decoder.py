@@ -1,4 +1,4 @@
-"""The Linformer decoder: causal, linear in training, constant memory in generation.
+"""The Linformer decoder: causal, linear time in training, constant memory in generation.
 
 Legend: B batch, N tokens, S context positions, M model size.
 """
@@ -13,33 +13,37 @@ from torch.utils.checkpoint import checkpoint
 
 from . import checks
 from .attention import LinformerAttention
-from .cached import CausalFullAttention
 from .causal import CausalLinformerAttention, SlotState
+from .cpu.predicate import eager_on_cpu, under_transform
 from .decoder_layer import DecoderLayer, SelfAttention
 from .dropout import dropout
 from .encoder import Norm
-from .fastpath import eager_on_cpu, under_transform
-from .feedforward import Activation, FeedForward
-from .heads import HeadOptions
+from .feedforward import FeedForward
+from .full_causal import CausalFullAttention
+from .heads import HeadOptions, reset_children
 from .names import explain_unknown_names
-from .packing import Packing, packing_of
-from .projection import Projection, ProjectionKind, Sharing, build_projection
-from .state import ContextMemory, DecoderState
+from .projection_kinds import ProjectionKind, Sharing, build_projection
+from .state import DecoderState
+from .unpadding import Unpadding
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from .activations import Activation
+    from .compressed_kv import ContextKV
+    from .projection import Projection
 
 CausalKind = Literal["slots", "full"]
 
 
 class DecoderTrace(NamedTuple):
-    """A decoder's output with all that led to it."""
+    """The output of a decoder with its hidden states and attention weights."""
 
     output: Tensor  # (B, N, M)
     hidden_states: tuple[Tensor, ...]  # the input of each layer, then the output: (B, N, M) each
     attentions: tuple[Tensor, ...]  # (B, H, N, K + 2W) for each layer, (B, H, N, N) of `full`
     cross_attentions: tuple[Tensor, ...]  # (B, H, N, R) for each layer; none without a context
-    state: DecoderState | None  # the one afterwards, if one was given
+    state: DecoderState | None  # the state after x, if one was given
 
 
 @explain_unknown_names
@@ -50,17 +54,17 @@ class LinformerDecoder(nn.Module):
         dim, depth, num_heads, ff_dim, norm, activation, dropout, attention_dropout,
             activation_dropout, head_dim, num_kv_heads, bias, qkv_bias, norm_eps,
             gradient_checkpointing: as in `LinformerEncoder`.
-        attention: `slots` (see `CausalLinformerAttention`), or `full`, the vanilla Transformer with
-            a cache that grows.
-        k, window, rotary: of `slots`. `full` has `rotary` too.
-        cross_attention: whether layers attend to a context, shortened once to `context_k` rows.
+        attention: `slots` (see `CausalLinformerAttention`), or `full`, ordinary causal attention
+            with a growing cache.
+        k, window, rotary: options of `slots`; `rotary` also of `full`.
+        cross_attention: whether layers attend to a context, compressed once to `context_k` rows.
         context_projection, context_k, context_max_length, context_sharing, context_dim: the
             projection of the context, as in `LinformerAttention`; context_k is by default k.
 
-    mask (B, N) is True at real tokens. Padding may stand anywhere: a sample is as it were alone.
+    mask (B, N) is True at real tokens. Padding may be anywhere; it does not affect the output.
 
-    A NaN or infinity in x makes the output of that call NaN from there on, and changes nothing
-    before it.
+    A NaN or infinity in x makes the output of that call NaN from that token on; outputs before it
+    do not change.
 
     """
 
@@ -190,27 +194,29 @@ class LinformerDecoder(nn.Module):
     ) -> Tensor | tuple[Tensor, DecoderState]:
         """x (B, N, dim) -> (B, N, dim), all positions at once.
 
-        With a state x continues the text it stands for, and the state afterwards is returned too;
-        the context is then the state's. Rows of the output at padded positions are zero.
+        With a state x continues its sequence, and the new state is returned too; the context is
+        then that of the state. Output rows at padded positions are zero.
         """
         checks.sequence("x", x, self.dim)
-        packing = None
+        unpadding = None
         if mask is not None:
             checks.padding_mask("mask", mask, x)
-            packing = packing_of(mask)
-            x = packing.pack(x)
-        x, broken = _without_broken(x)
+            unpadding = Unpadding.of(mask)
+            x = unpadding.unpad(x)
+        x, invalid = _without_nan(x)
         if state is not None:
             if context is not None or context_mask is not None:
                 raise ValueError(
-                    "the context belongs to the state: got both. Pass it to init_state instead."
+                    "the context is part of the state: got both. Pass it to init_state instead."
                 )
-            return self._extended(x, packing, broken, state)
-        memories = self._memories(context, context_mask, batch=x.shape[0], queries=x.shape[1])
+            return self._continue(x, unpadding, invalid, state)
+        context_kv = self._compress_context(
+            context, context_mask, batch=x.shape[0], queries=x.shape[1]
+        )
         x = dropout(x, self.dropout, self.training)
-        for layer, memory in zip(self.layers, memories, strict=True):
-            x = self._through(layer, x, memory)
-        return self._leave(x, packing, broken)
+        for layer, kv in zip(self.layers, context_kv, strict=True):
+            x = self._run(layer, x, kv)
+        return self._finish(x, unpadding, invalid)
 
     def init_state(
         self,
@@ -219,17 +225,17 @@ class LinformerDecoder(nn.Module):
         context: Tensor | None = None,
         context_mask: Tensor | None = None,
     ) -> DecoderState:
-        """The state before the first token. The context is shortened here, once."""
+        """The state before the first token. The context is compressed here, once."""
         checks.positive("batch_size", batch_size)
         weight = next(self.parameters())
-        memories = self._memories(context, context_mask, batch=batch_size, queries=1)
+        context_kv = self._compress_context(context, context_mask, batch=batch_size, queries=1)
         return DecoderState(
             position=torch.zeros(batch_size, dtype=torch.int64, device=weight.device),
             layers=tuple(
                 layer.attention.init_state(batch_size, device=weight.device, dtype=weight.dtype)
                 for layer in self._each_layer()
             ),
-            memories=tuple(memory for memory in memories if memory is not None),
+            memories=tuple(kv for kv in context_kv if kv is not None),
         )
 
     def step(self, x: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
@@ -242,12 +248,12 @@ class LinformerDecoder(nn.Module):
             )
         x = dropout(x, self.dropout, self.training)
         states = []
-        memories = self._memories_of(state)
-        for layer, past, memory in zip(self._each_layer(), state.layers, memories, strict=True):
-            x, new = layer.step(x, past, state.position, memory)
+        context_kv = self._context_of(state)
+        for layer, past, kv in zip(self._each_layer(), state.layers, context_kv, strict=True):
+            x, new = layer.step(x, past, state.position, kv)
             states.append(new)
         after = DecoderState(state.position + 1, tuple(states), state.memories)
-        return self._leave(x, None, None), after
+        return self._finish(x, None, None), after
 
     def trace(
         self,
@@ -259,77 +265,81 @@ class LinformerDecoder(nn.Module):
         state: DecoderState | None = None,
         attentions: bool = True,
     ) -> DecoderTrace:
-        """As forward, keeping every layer's input and its attention weights.
+        """As forward, with every layer's input and its attention weights.
 
-        Weights to a window are, of each token, to the slots, to the chunk before its own and to
-        its own; chunks are counted in tokens, without padding. They are known of a whole text
-        alone: with a state pass attentions=False. The output is computed from the weights that are
-        returned, so they have a gradient (`retain_grad`); it equals that of forward to rounding.
+        With `slots` the weights of a token are those to the slots, to the previous chunk and to its
+        own chunk; chunks are counted in tokens, without padding. They exist for a whole sequence
+        only: with a state pass attentions=False. The output is computed from the returned weights,
+        so they have a gradient (`retain_grad`); it equals that of forward up to rounding.
         """
         checks.sequence("x", x, self.dim)
         if state is not None and attentions:
             raise ValueError(
-                "attention weights are kept of a whole text, not of one that continues a state. "
-                "Pass attentions=False, or the whole text without a state."
+                "attention weights exist for a whole sequence, not for one that continues a state. "
+                "Pass attentions=False, or the whole sequence without a state."
             )
-        packing = None
+        unpadding = None
         if mask is not None:
             checks.padding_mask("mask", mask, x)
-            packing = packing_of(mask)
-            x = packing.pack(x)
-        x, broken = _without_broken(x)
+            unpadding = Unpadding.of(mask)
+            x = unpadding.unpad(x)
+        x, invalid = _without_nan(x)
         hidden: list[Tensor] = []
         if state is not None:
-            output, state = self._extended(x, packing, broken, state, hidden)
+            output, state = self._continue(x, unpadding, invalid, state, hidden)
             return DecoderTrace(output, (*hidden, output), (), (), state)
-        memories = self._memories(
+        context_kv = self._compress_context(
             context, context_mask, batch=x.shape[0], queries=x.shape[1], fold=not attentions
         )
         x = dropout(x, self.dropout, self.training)
         weights: list[Tensor] = []
         crossing: list[Tensor] = []
-        for layer, memory in zip(self.layers, memories, strict=True):
-            x = _kept(hidden, x, packing)
+        for layer, kv in zip(self.layers, context_kv, strict=True):
+            x = _record(hidden, x, unpadding)
             if not attentions:
-                x = self._through(layer, x, memory)
+                x = self._run(layer, x, kv)
                 continue
-            x, seen, crossed = self._through(layer, x, memory, packing, need_weights=True)
+            x, seen, crossed = self._run(layer, x, kv, unpadding, need_weights=True)
             weights.append(seen)
             if crossed is not None:
                 crossing.append(crossed)
-        output = self._leave(x, packing, broken)
+        output = self._finish(x, unpadding, invalid)
         return DecoderTrace(output, (*hidden, output), tuple(weights), tuple(crossing), None)
 
-    def _through(self, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """part(*arguments, **options), or as much as a checkpoint keeps of it."""
+    reset_parameters = reset_children
+
+    def _run(self, part: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """part(*arguments, **options), checkpointed if that is asked for."""
         if self.gradient_checkpointing and self.training and not under_transform():
             return checkpoint(part, *arguments, use_reentrant=False, **options)
         return part(*arguments, **options)
 
-    def _extended(
+    def _continue(
         self,
         x: Tensor,
-        packing: Packing | None,
-        broken: Tensor | None,
+        unpadding: Unpadding | None,
+        invalid: Tensor | None,
         state: DecoderState,
         hidden: list[Tensor] | None = None,
     ) -> tuple[Tensor, DecoderState]:
         self._check_state(x, state)
-        length = torch.full_like(state.position, x.shape[1]) if packing is None else packing.length
+        length = (
+            torch.full_like(state.position, x.shape[1]) if unpadding is None else unpadding.length
+        )
         x = dropout(x, self.dropout, self.training)
         states = []
-        memories = self._memories_of(state)
-        for layer, past, memory in zip(self._each_layer(), state.layers, memories, strict=True):
+        context_kv = self._context_of(state)
+        for layer, past, kv in zip(self._each_layer(), state.layers, context_kv, strict=True):
             if hidden is not None:
-                x = _kept(hidden, x, packing)
-            x, new = self._through(layer.extend, x, length, past, state.position, memory)
+                x = _record(hidden, x, unpadding)
+            x, new = self._run(layer.extend, x, length, past, state.position, kv)
             states.append(new)
         after = DecoderState(state.position + length, tuple(states), state.memories)
-        if broken is not None:
-            after = after.spoiled(broken[:, -1])
-        return self._leave(x, packing, broken), after
+        if invalid is not None:
+            after = after.with_nan(invalid[:, -1])
+        return self._finish(x, unpadding, invalid), after
 
-    def _memories(
+    def _compress_context(
         self,
         context: Tensor | None,
         context_mask: Tensor | None,
@@ -337,8 +347,8 @@ class LinformerDecoder(nn.Module):
         queries: int,
         *,
         fold: bool = True,
-    ) -> list[ContextMemory | None]:
-        """The shortened context of each layer; None for each without cross-attention."""
+    ) -> list[ContextKV | None]:
+        """The compressed context of each layer; None for each without cross-attention."""
         crossing = [layer.cross_attention for layer in self._each_layer()]
         if crossing[0] is None:
             if context is not None or context_mask is not None:
@@ -351,11 +361,11 @@ class LinformerDecoder(nn.Module):
             raise ValueError("a decoder with cross_attention=True needs a context: got None.")
         if context.shape[0] != batch:
             raise ValueError(
-                f"the context must have the batch size of the text: got {context.shape[0]} and "
+                f"the context must have the batch size of x: got {context.shape[0]} and "
                 f"{batch}. Repeat the smaller one."
             )
         return [
-            cross.summarise(
+            cross.compress(
                 context,
                 mask=context_mask,
                 projection=self.context_projection,
@@ -366,7 +376,7 @@ class LinformerDecoder(nn.Module):
             if cross is not None
         ]
 
-    def _memories_of(self, state: DecoderState) -> list[ContextMemory | None]:
+    def _context_of(self, state: DecoderState) -> list[ContextKV | None]:
         return list(state.memories) if state.memories else [None] * len(self.layers)
 
     def _check_state(self, x: Tensor, state: DecoderState) -> None:
@@ -383,39 +393,39 @@ class LinformerDecoder(nn.Module):
         )
         if bool(state.memories) != crossing or not of_this_kind:
             raise ValueError(
-                "the state is of another kind of decoder (its attention, or whether it has a "
+                "the state belongs to another kind of decoder (its attention, or whether it has a "
                 "context): make it with init_state of this one."
             )
 
-    def _leave(self, x: Tensor, packing: Packing | None, broken: Tensor | None) -> Tensor:
+    def _finish(self, x: Tensor, unpadding: Unpadding | None, invalid: Tensor | None) -> Tensor:
         if self.final_norm is not None:
             x = self.final_norm(x)
-        if broken is not None:
-            x = x.masked_fill(broken[..., None], float("nan"))
-        return _unpacked(x, packing)
+        if invalid is not None:
+            x = x.masked_fill(invalid[..., None], float("nan"))
+        return _padded(x, unpadding)
 
     def _each_layer(self) -> list[DecoderLayer]:
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
 
 
-def _kept(hidden: list[Tensor], x: Tensor, packing: Packing | None) -> Tensor:
-    """Append x, unpacked, and give what the layers continue with: it is computed from that."""
-    hidden.append(_unpacked(x, packing))
-    return hidden[-1] if packing is None else packing.pack(hidden[-1])
+def _record(hidden: list[Tensor], x: Tensor, unpadding: Unpadding | None) -> Tensor:
+    """Append x with padding, and return what the layers continue with, computed from that."""
+    hidden.append(_padded(x, unpadding))
+    return hidden[-1] if unpadding is None else unpadding.unpad(hidden[-1])
 
 
-def _unpacked(x: Tensor, packing: Packing | None) -> Tensor:
-    return x if packing is None else packing.unpack(x)
+def _padded(x: Tensor, unpadding: Unpadding | None) -> Tensor:
+    return x if unpadding is None else unpadding.pad(x)
 
 
-def _without_broken(x: Tensor) -> tuple[Tensor, Tensor | None]:
-    """(B, N, M) with zeros from the first NaN or infinity on, and where that is (B, N).
+def _without_nan(x: Tensor) -> tuple[Tensor, Tensor | None]:
+    """x (B, N, M) with zeros from the first NaN or infinity on, and a mask (B, N) of these rows.
 
-    The kernel gives a hidden token the weight 0, and 0 * NaN is NaN, so one broken token would
-    reach those before it in its chunk.
+    The kernel gives a hidden token the weight 0, and 0 * NaN is NaN, so one invalid token would
+    affect earlier tokens of its chunk.
     """
-    broken = ~x.isfinite().all(-1)
-    if eager_on_cpu(x) and not broken.any():
+    invalid = ~x.isfinite().all(-1)
+    if eager_on_cpu(x) and not invalid.any():
         return x, None
-    broken = broken.cumsum(1) > 0
-    return x.masked_fill(broken[..., None], 0.0), broken
+    invalid = invalid.cumsum(1) > 0
+    return x.masked_fill(invalid[..., None], 0.0), invalid

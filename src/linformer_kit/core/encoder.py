@@ -1,31 +1,36 @@
 """The Linformer encoder: attention and feed-forward layers, in O(n k).
 
-Legend: B batch, N positions, M model size, R shortened rows, H heads.
+Legend: B batch, N positions, M model size, R compressed rows, H heads.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args, overload
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from . import checks
+from . import checks, encoder_trace
 from .attention import DropoutKind, LinformerAttention
-from .blocks import in_row_blocks, in_sample_groups
 from .cost import EncoderShape
+from .cpu.blocks import map_row_blocks, map_sample_groups
+from .cpu.predicate import under_transform
 from .dropout import dropout
-from .fastpath import under_transform
-from .feedforward import Activation, FeedForward
+from .feedforward import FeedForward
+from .heads import reset_children
 from .names import explain_unknown_names
-from .neighbours import build_neighbours
-from .positions import LearnedPositions, Positions, build_positions
-from .projection import Projection, ProjectionKind, Sharing, build_projection, check_projection
+from .plain_sdpa import zero_padding
+from .positions import Positions, build_positions
+from .projection_kinds import build_projection, check_k_of_layers, largest
+from .short_conv import build_short_conv
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .activations import Activation
     from .plan import Plan
+    from .projection import Projection
+    from .projection_kinds import ProjectionKind, Sharing
 
 Norm = Literal["pre", "post"]
 
@@ -47,32 +52,13 @@ class EncoderLayer(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.attention = attention
-        self.feed_forward = feed_forward
+        self.attention, self.feed_forward = attention, feed_forward
         self.norm: Norm = norm
         self.attention_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
         self.feed_forward_norm = nn.LayerNorm(attention.dim, eps=norm_eps)
         self.dropout = dropout
 
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None,
-        projection: Projection | None,
-        *,
-        need_weights: Literal[False] = False,
-    ) -> Tensor: ...
-
-    @overload
-    def forward(
-        self,
-        x: Tensor,
-        mask: Tensor | None,
-        projection: Projection | None,
-        *,
-        need_weights: Literal[True],
-    ) -> tuple[Tensor, Tensor]: ...
+    reset_parameters = reset_children
 
     def forward(
         self,
@@ -81,60 +67,44 @@ class EncoderLayer(nn.Module):
         projection: Projection | None,
         *,
         need_weights: bool = False,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        """x (B, N, M), finite at padded positions too; mask (B, N) or None.
+    ) -> Any:
+        """x (B, N, M) -> (B, N, M); x is finite at padded positions too; mask (B, N) or None.
 
-        `need_weights` returns the attention weights (B, H, N, R) too, and computes the output from
-        them.
+        `need_weights` returns (output, attention weights (B, H, N, R)). In inference on a CPU the
+        layer is applied to groups of samples, and after the compression to blocks of rows.
         """
         if need_weights:
-            return self._forward_with_weights(x, mask, projection)
-        return in_sample_groups(
-            lambda some: self._forward(x[some], None if mask is None else mask[some], projection),
-            x,
-            width=self.attention.width,
-        )
+            return encoder_trace.layer_with_weights(self, x, mask, projection)
 
-    def _forward(self, x: Tensor, mask: Tensor | None, projection: Projection | None) -> Tensor:
-        memory, source = self.attention.summarise_itself(
-            self.attention_input(x), mask=mask, projection=projection
-        )
+        def forward(samples: slice) -> Tensor:
+            some = x[samples]
+            kv, source = self.attention.compress_self(
+                self.attention_input(some),
+                mask=None if mask is None else mask[samples],
+                projection=projection,
+            )
 
-        def rest(samples: slice, rows: Tensor, source_rows: Tensor) -> Tensor:
-            return self._rest(rows, self.attention.attend(source_rows, memory.samples(samples)))
+            def rest(part: slice, rows: Tensor, source_rows: Tensor) -> Tensor:
+                attended = self.attention.attend(source_rows, kv.samples(part))
+                return self.after_attention(rows, attended)
 
-        return in_row_blocks(rest, x, source, width=self.attention.width)
+            return map_row_blocks(rest, some, source, width=width, training=self.training)
 
-    def _forward_with_weights(
-        self, x: Tensor, mask: Tensor | None, projection: Projection | None
-    ) -> tuple[Tensor, Tensor]:
-        memory, source = self.attention.summarise_itself(
-            self.attention_input(x), mask=mask, projection=projection, fold=False
-        )
-        attended, weights = self.attention.attend_with_weights(source, memory, mask=mask)
-        return self._rest(x, attended), weights
-
-    def _rest(self, rows: Tensor, attended: Tensor) -> Tensor:
-        """Everything after the attention, which treats each row on its own."""
-        rows = rows + dropout(attended, self.dropout, self.training)
-        if self.norm == "pre":
-            fed = self.feed_forward(self.feed_forward_norm(rows))
-            return rows + dropout(fed, self.dropout, self.training)
-        rows = self.attention_norm(rows)
-        fed = self.feed_forward(rows)
-        return self.feed_forward_norm(rows + dropout(fed, self.dropout, self.training))
+        width = self.attention.width
+        return map_sample_groups(forward, x, width=width, training=self.training)
 
     def attention_input(self, x: Tensor) -> Tensor:
-        """What the attention of this layer looks at."""
         return self.attention_norm(x) if self.norm == "pre" else x
 
-
-class EncoderTrace(NamedTuple):
-    """An encoder's output with all that led to it."""
-
-    output: Tensor  # (B, N, M)
-    hidden_states: tuple[Tensor, ...]  # the input of each layer, then the output: (B, N, M) each
-    attentions: tuple[Tensor, ...]  # (B, H, N, R) for each layer
+    def after_attention(self, x: Tensor, attended: Tensor) -> Tensor:
+        """The residual and the feed-forward part; each row is independent of the others."""
+        x = x + dropout(attended, self.dropout, self.training)
+        if self.norm == "pre":
+            fed = self.feed_forward(self.feed_forward_norm(x))
+            return x + dropout(fed, self.dropout, self.training)
+        x = self.attention_norm(x)
+        fed = self.feed_forward(x)
+        return self.feed_forward_norm(x + dropout(fed, self.dropout, self.training))
 
 
 @explain_unknown_names
@@ -143,28 +113,28 @@ class LinformerEncoder(nn.Module):
 
     Args:
         dim, num_heads, max_length, projection, sharing, head_dim, num_kv_heads, dropout_kind,
-            keep_scale, plan: as in `LinformerAttention`. With sharing='layerwise' one projection,
-            `encoder.projection`, serves every layer.
+            keep_scale, plan: as in `LinformerAttention`. With sharing='layerwise' all layers use
+            one projection, `encoder.projection`.
         depth: the number of layers.
-        k: the number of shortened rows; a sequence gives each layer its own (the paper: smaller
-            in higher layers). With layerwise sharing the matrix has max(k) rows and a layer uses
-            the first k of them; conv, whose filter has one width, then needs one k.
-        ff_dim: the hidden size of the feed-forward part, by default 4 * dim.
-        bias: whether the linear maps have one; `qkv_bias` says it of W_q, W_k and W_v alone.
+        k: the number of compressed rows; a sequence gives each layer its own (the paper: smaller
+            in higher layers). With layerwise sharing a layer uses the first k of max(k) rows; conv,
+            whose filter has one width, then needs one k.
+        ff_dim, activation: the hidden size of the feed-forward part, by default 4 * dim, and gelu,
+            relu or swiglu.
+        bias: whether linear layers have one; `qkv_bias` overrides it for W_q, W_k and W_v.
         norm: `pre` (with a final norm) or `post`.
-        activation: gelu, relu or swiglu.
         positions: `none`, `learned` (up to max_length) or `sinusoidal`, added to the input.
-        neighbours: over how many rows, an odd number, a convolution adds to each row of the input
-            what stands beside it; 0, the paper's, has none. See `core/neighbours.py`.
-        dropout: on the input after positions and neighbours and on the output of every branch.
-        attention_dropout: on the attention, by default the same as `dropout`.
-        activation_dropout: on the hidden layer of the feed-forward part.
-        gradient_checkpointing: in training keep only the input of each layer and compute the rest
-            again in the backward pass: less memory, about a third more time. May be set later.
-            Transforms of torch.func do not support it; inside them everything is kept.
+        neighbours: the width, an odd number, of a short convolution that is added to the input; 0
+            for none, as in the paper. See `short_conv.py`.
+        dropout: on the input after positions and convolution, and on the output of every branch;
+            `attention_dropout` on the attention, by default the same; `activation_dropout` on the
+            hidden layer of the feed-forward part.
+        gradient_checkpointing: in training save only the input of each layer and recompute the rest
+            in the backward pass: less memory, about a third more time. May be set later. Transforms
+            of torch.func do not support it; under them everything is saved.
 
-    mask (B, N) is True at real positions. What stands elsewhere never reaches an output or a
-    gradient, and rows of the output there are zero.
+    mask (B, N) is True at real positions. Padded positions never affect an output or a gradient;
+    output rows there are zero.
 
     """
 
@@ -200,51 +170,43 @@ class LinformerEncoder(nn.Module):
         checks.positive("depth", depth)
         checks.one_of("norm", norm, get_args(Norm))
         checks.probability("dropout", dropout)
-        k_of_layer = _k_of_each_layer(k, depth)
-        for layer_k in k_of_layer:
-            check_projection(projection, sharing, layer_k, max_length)
-        _check_shared_k(projection, sharing, k_of_layer)
-        self.dim = dim
-        self.dropout = dropout
+        k_of_layer = check_k_of_layers(k, depth, projection, sharing, max_length)
+        self.dim, self.dropout = dim, dropout
         self.gradient_checkpointing = gradient_checkpointing
         shared = sharing == "layerwise" and projection != "full"
-        self.layers = nn.ModuleList(
-            EncoderLayer(
-                LinformerAttention(
-                    dim=dim,
-                    num_heads=num_heads,
-                    max_length=max_length,
-                    k=layer_k,
-                    projection=projection,
-                    sharing=sharing,
-                    head_dim=head_dim,
-                    num_kv_heads=num_kv_heads,
-                    bias=bias if qkv_bias is None else qkv_bias,
-                    out_bias=bias,
-                    dropout=dropout if attention_dropout is None else attention_dropout,
-                    dropout_kind=dropout_kind,
-                    keep_scale=keep_scale,
-                    plan=plan,
-                    external_projection=shared,
-                ),
-                FeedForward(
-                    dim=dim,
-                    ff_dim=4 * dim if ff_dim is None else ff_dim,
-                    activation=activation,
-                    dropout=activation_dropout,
-                    bias=bias,
-                ),
-                norm=norm,
-                norm_eps=norm_eps,
-                dropout=dropout,
+
+        def layer(layer_k: int | None) -> EncoderLayer:
+            attention = LinformerAttention(
+                dim=dim,
+                num_heads=num_heads,
+                max_length=max_length,
+                k=layer_k,
+                projection=projection,
+                sharing=sharing,
+                head_dim=head_dim,
+                num_kv_heads=num_kv_heads,
+                bias=bias if qkv_bias is None else qkv_bias,
+                out_bias=bias,
+                dropout=dropout if attention_dropout is None else attention_dropout,
+                dropout_kind=dropout_kind,
+                keep_scale=keep_scale,
+                plan=plan,
+                external_projection=shared,
             )
-            for layer_k in k_of_layer
-        )
+            hidden = 4 * dim if ff_dim is None else ff_dim
+            feed_forward = FeedForward(
+                dim=dim, ff_dim=hidden, activation=activation, dropout=activation_dropout, bias=bias
+            )
+            return EncoderLayer(
+                attention, feed_forward, norm=norm, norm_eps=norm_eps, dropout=dropout
+            )
+
+        self.layers = nn.ModuleList(map(layer, k_of_layer))
         self.projection: Projection | None = None
         if shared:
             self.projection = build_projection(
                 projection,
-                k=max(layer_k for layer_k in k_of_layer if layer_k is not None),
+                k=largest(k_of_layer),
                 max_length=max_length,
                 sharing=sharing,
                 num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads,
@@ -252,91 +214,39 @@ class LinformerEncoder(nn.Module):
                 keep_scale=keep_scale,
             )
         self.positions = build_positions(positions, max_length, dim)
-        self.neighbours = build_neighbours(neighbours, dim)
+        self.neighbours = build_short_conv(neighbours, dim)
         self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """x (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""
-        x = self._enter(x, mask)
+        x = self._embed(x, mask)
         for layer in self.layers:
-            x = self._through(layer, x, mask)
-        return self._leave(x, mask)
+            x = self._run(layer, x, mask)
+        return self._finish(x, mask)
 
-    def trace(
-        self, x: Tensor, *, mask: Tensor | None = None, attentions: bool = True
-    ) -> EncoderTrace:
-        """As forward, keeping every layer's input and its attention weights (B, H, N, R).
-
-        The output is computed from the weights that are returned, so they have a gradient
-        (`retain_grad`); it equals that of forward to rounding. `attentions=False` leaves the
-        weights out, which cost as much as they are large.
-        """
-        x = self._enter(x, mask)
-        hidden_states, weights = [], []
-        for layer in self.layers:
-            hidden_states.append(x)
-            if attentions:
-                x, seen = self._through(layer, x, mask, need_weights=True)
-                weights.append(seen)
-            else:
-                x = self._through(layer, x, mask)
-        output = self._leave(x, mask)
-        return EncoderTrace(output, (*hidden_states, output), tuple(weights))
-
-    def shape(self, *, batch: int, length: int) -> EncoderShape:
-        """The sizes of one call, for `cost.py`."""
-        first = self.layers[0]
-        assert isinstance(first, EncoderLayer)
-        return EncoderShape(
-            layers=tuple(
-                layer.attention.shape(batch=batch, length=length)
-                for layer in self.layers
-                if isinstance(layer, EncoderLayer)
-            ),
-            ff_dim=first.feed_forward.w_2.in_features,
-            activation=first.feed_forward.activation,
-            pre_norm=first.norm == "pre",
-            learned_positions=isinstance(self.positions, LearnedPositions),
-            neighbours=0 if self.neighbours is None else self.neighbours.weight.shape[1],
-        )
-
-    def _through(self, layer: nn.Module, x: Tensor, mask: Tensor | None, **options: Any) -> Any:
-        if self.gradient_checkpointing and self.training and not under_transform():
-            return checkpoint(layer, x, mask, self.projection, use_reentrant=False, **options)
-        return layer(x, mask, self.projection, **options)
-
-    def _enter(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Check the input, add positions, take out what stands in the padding, add neighbours."""
-        checks.sequence("x", x, self.dim)
-        if mask is not None:
-            checks.padding_mask("mask", mask, x)
+    def _embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Check the input, add positions, set padded positions to zero, add the convolution."""
+        checks.sequence("x", x, self.dim, mask=mask)
         if self.positions is not None:
             x = self.positions(x)
-        if mask is not None:
-            x = x.masked_fill(~mask[..., None], 0.0)
+        x = zero_padding(x, mask)
         if self.neighbours is not None:
             x = self.neighbours(x)
         return dropout(x, self.dropout, self.training)
 
-    def _leave(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        if self.final_norm is not None:
-            x = self.final_norm(x)
-        return x if mask is None else x.masked_fill(~mask[..., None], 0.0)
+    def _run(self, layer: nn.Module, x: Tensor, mask: Tensor | None, **options: Any) -> Any:
+        """One layer, checkpointed if that is asked for."""
+        if self.gradient_checkpointing and self.training and not under_transform():
+            return checkpoint(layer, x, mask, self.projection, use_reentrant=False, **options)
+        return layer(x, mask, self.projection, **options)
 
+    def _finish(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x if self.final_norm is None else self.final_norm(x)
+        return zero_padding(x, mask)
 
-def _k_of_each_layer(k: int | Sequence[int] | None, depth: int) -> list[int | None]:
-    if k is None or isinstance(k, int):
-        return [k] * depth
-    if len(k) != depth:
-        raise ValueError(
-            f"k must be one number or one for each of the {depth} layers: got {len(k)}, {list(k)}."
-        )
-    return list(k)
+    trace = encoder_trace.trace
+    reset_parameters = reset_children
 
-
-def _check_shared_k(projection: str, sharing: str, k_of_layer: list[int | None]) -> None:
-    if projection == "conv" and sharing == "layerwise" and len(set(k_of_layer)) > 1:
-        raise ValueError(
-            f"one conv filter has one width, so layerwise sharing needs one k: got {k_of_layer}. "
-            "Use sharing='kv', or the same k in every layer."
-        )
+    def shape(self, *, batch: int, length: int) -> EncoderShape:
+        """The sizes of one call, for `cost.py`."""
+        return EncoderShape.of(self, batch=batch, length=length)

@@ -1,4 +1,4 @@
-"""What every attention with heads needs: their sizes, their linear maps, and the fused kernel.
+"""Multi-head attention: sizes of heads, linear layers, rotary positions.
 
 Legend: B batch, N queries, L keys, H heads, G key/value heads, D head size.
 """
@@ -12,13 +12,12 @@ from torch import Tensor, nn
 from . import checks
 from .cost import CausalShape
 from .dropout import drop_rows
-from .fastpath import is_plain as is_plain  # models/loss.py imports it from here
 from .rotary import check_rotary, rotate
 from .sdpa import sdpa
 
 
 class HeadOptions(TypedDict):
-    """What the attentions of one model have in common."""
+    """The options that all attention layers of a model share."""
 
     dim: int
     num_heads: int
@@ -32,7 +31,7 @@ class HeadOptions(TypedDict):
 def check_heads(
     dim: int, num_heads: int, head_dim: int | None, num_kv_heads: int | None
 ) -> tuple[int, int]:
-    """(head_dim, num_kv_heads) with their defaults, or the error."""
+    """(head_dim, num_kv_heads) with their defaults."""
     checks.positive("dim", dim)
     checks.positive("num_heads", num_heads)
     if head_dim is None:
@@ -54,15 +53,28 @@ def check_heads(
 
 
 def reset_linear(*linears: nn.Linear) -> None:
-    """Xavier weights and no bias to begin with."""
+    """Xavier weights and zero biases."""
     for linear in linears:
         nn.init.xavier_uniform_(linear.weight)
         if linear.bias is not None:
             nn.init.zeros_(linear.bias)
 
 
+def reset_children(module: nn.Module) -> None:
+    """Initialise all parameters again, as after `to_empty`; the method of modules made of others.
+
+    Call it on the outermost module only: a module decides how those inside it are initialised.
+    """
+    for child in module.children():
+        reset = getattr(child, "reset_parameters", None)
+        if callable(reset):
+            reset()
+        else:
+            reset_children(child)
+
+
 class RotaryHeads(nn.Module):
-    """What the causal attentions have in common: the four maps, rotary positions, their sizes."""
+    """Base of the causal attentions: four linear layers and rotary positions."""
 
     def __init__(
         self,
@@ -142,8 +154,8 @@ def attend(
     """softmax(Q K^T / sqrt(D)) V on the fused kernel.
 
     query (B, N, H, D), key and value (B, L, G, D) -> (B, N, H, D). mask broadcasts to (B, H, N, L),
-    True = visible. `drop` leaves a value out for all queries of a sample and key/value head at
-    once, which keeps the expectation and the kernel.
+    True = visible. `drop` is the rate at which a value is dropped for all queries of a sample and
+    key/value head, which keeps the expectation and the fused kernel.
     """
     value = drop_rows(value, drop, training=True)
     query, key, value = (rows.transpose(1, 2) for rows in (query, key, value))

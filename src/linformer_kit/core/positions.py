@@ -1,4 +1,4 @@
-"""Where a row stands, added to what it says."""
+"""Learned and sinusoidal position embeddings, added to the input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .fastpath import eager_on_cpu
+from .cpu.predicate import eager_on_cpu
 from .rotary import angles
 
 Positions = Literal["none", "learned", "sinusoidal"]
@@ -27,26 +27,26 @@ class LearnedPositions(nn.Module):
         nn.init.normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor, position: Tensor | None = None) -> Tensor:
-        """x (B, N, M) -> (B, N, M). `position` (B or 1, N): where rows stand, else 0 ... N-1."""
+        """x (B, N, M) -> (B, N, M). `position` (B or 1, N), by default 0 ... N-1."""
         length, max_length = x.shape[1], self.weight.shape[0]
         if position is not None:
             if eager_on_cpu(position):
                 length = int(position.max()) + 1
-            self._check_reach(length, max_length)
+            self._check_length(length, max_length)
             return x + F.embedding(position, self.weight)
-        self._check_reach(length, max_length)
+        self._check_length(length, max_length)
         return x + self.weight[:length]
 
-    def _check_reach(self, length: int, max_length: int) -> None:
+    def _check_length(self, length: int, max_length: int) -> None:
         if length > max_length:
             raise ValueError(
                 f"learned positions reach to max_length={max_length}: got {length} positions. "
                 "Truncate the input, call linformer_kit.resize_max_length(model, "
-                f"{length}), or use positions='sinusoidal', which have no end."
+                f"{length}), or use positions='sinusoidal', which have no limit."
             )
 
     def resize(self, max_length: int) -> None:
-        """Interpolate the vectors to a new number of positions."""
+        """Interpolate the embeddings to a new number of positions."""
         old = self.weight.detach().t()[None].float()  # (1, M, N)
         new = F.interpolate(old, size=max_length, mode="linear", align_corners=True)[0].t()
         self.weight = nn.Parameter(
@@ -66,7 +66,7 @@ class SinusoidalPositions(nn.Module):
         self.dim = dim
 
     def forward(self, x: Tensor, position: Tensor | None = None) -> Tensor:
-        """x (B, N, M) -> (B, N, M). `position` (B or 1, N): where rows stand, else 0 ... N-1."""
+        """x (B, N, M) -> (B, N, M). `position` (B or 1, N), by default 0 ... N-1."""
         if position is None:
             position = torch.arange(x.shape[1], device=x.device)
         angle = angles(position, self.dim // 2)  # (N, M/2) or (B or 1, N, M/2)

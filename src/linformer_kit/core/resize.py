@@ -1,4 +1,4 @@
-"""A new max_length for a trained model."""
+"""Change the max_length of a trained model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from . import checks
 from .attention import LinformerAttention
 from .positions import LearnedPositions
-from .projection import NEED_MAX_LENGTH, Projection
+from .projection import Projection
+from .projection_kinds import NEED_MAX_LENGTH
 
 if TYPE_CHECKING:
     from torch import nn
@@ -16,9 +17,9 @@ if TYPE_CHECKING:
 def resize_max_length(module: nn.Module, max_length: int) -> nn.Module:
     """Give every projection and position table in `module` a new max_length, by interpolation.
 
-    Each row of E is stretched or squeezed to the new length and keeps its norm, so the scale of
-    the shortened rows stays; windows become wider or narrower, k stays. Works in place, so make
-    the optimizer afterwards. Fine-tune a little at the new length: interpolation is a start.
+    Each row of E is interpolated and keeps its norm, which keeps the scale of compressed rows.
+    Windows become wider or narrower; k stays. Works in place, so create the optimizer afterwards.
+    Fine-tune at the new length: interpolation is only an initialisation.
 
     Returns the same module.
     """

@@ -1,8 +1,8 @@
 """Rotary positions (Su et al. 2021) on a part of every head.
 
-A pair of channels is turned by an angle that grows with the position, so the product of a query
-and a key depends on how far apart they are. The other channels are left as they are: they compare
-what is said, wherever it stands, which is all that can be asked of a summary of older text.
+A pair of channels is rotated by an angle proportional to the position, so the product of a query
+and a key depends on their distance. The other channels are not rotated: they compare content
+independently of position, which is all that a slot of older tokens can offer.
 
 Legend: B batch, N positions, H heads, D head size.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def check_rotary(head_dim: int, fraction: float) -> int:
-    """How many channels of a head are turned: an even number, the nearest below."""
+    """The number of rotated channels of a head, rounded down to an even number."""
     if not 0.0 <= fraction <= 1.0:
         raise ValueError(f"rotary is a fraction of each head, from 0 to 1: got {fraction}.")
     return int(head_dim * fraction) // 2 * 2
@@ -23,7 +23,7 @@ def check_rotary(head_dim: int, fraction: float) -> int:
 def angles(position: Tensor, count: int) -> Tensor:
     """position (...) -> (..., count): times 1e4 ** (-i / count) for each i.
 
-    In float64, where there is one: at a million positions float32 would be off by 0.06.
+    In float64 where the device has it: at a million positions float32 would be off by 0.06.
     """
     wide = torch.float32 if position.device.type == "mps" else torch.float64
     exponent = torch.arange(count, device=position.device, dtype=wide) / count
@@ -31,7 +31,7 @@ def angles(position: Tensor, count: int) -> Tensor:
 
 
 def rotate(x: Tensor, position: Tensor, rotary_dim: int) -> Tensor:
-    """Turn the first `rotary_dim` channels of x (B, N, H, D) by position (B or 1, N)."""
+    """Rotate the first `rotary_dim` channels of x (B, N, H, D) by position (B or 1, N)."""
     if rotary_dim == 0:
         return x
     half = rotary_dim // 2

@@ -1,8 +1,8 @@
-"""What a decoder remembers between two calls.
+"""The state of a decoder between two calls.
 
-A plain value: tensors in a fixed order, with the batch first in each. It can be moved, saved,
-reordered for beam search, and put together with others to a batch. A call returns a new state and
-leaves the one it was given as it was, so a saved one can be continued more than once.
+A plain value: tensors in a fixed order, each with the batch first. It can be moved, saved,
+reordered for beam search, and joined with others to a batch. A call returns a new state and does
+not change the one it was given, so one state can be continued more than once.
 """
 
 from __future__ import annotations
@@ -14,27 +14,26 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .cached import CacheState
 from .causal import SlotState
-from .memory import FoldedMemory, Memory
+from .compressed_kv import CompressedKV, ContextKV
+from .full_causal import CacheState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 LayerState = SlotState | CacheState
-ContextMemory = Memory | FoldedMemory
 
 
 @dataclass(frozen=True)
 class DecoderState:
-    """The past of every layer, and the shortened context where there is cross-attention."""
+    """The state of every layer, and the compressed context if there is cross-attention."""
 
-    position: Tensor  # (B): how many tokens each sample has had
+    position: Tensor  # (B): the number of tokens so far of each sample
     layers: tuple[LayerState, ...]
-    memories: tuple[ContextMemory, ...] = ()
+    memories: tuple[ContextKV, ...] = ()  # one for each layer with cross-attention
 
     def map(self, change: Callable[[Tensor], Tensor]) -> DecoderState:
-        """A state with `change` applied to every tensor."""
+        """The state with `change` applied to every tensor."""
 
         def changed(part: Any) -> Any:
             return type(part)(*(None if t is None else change(t) for t in part))
@@ -55,20 +54,20 @@ class DecoderState:
         """The samples at `index`: any order, any number of times (beam search)."""
 
         def reordered(tensor: Tensor) -> Tensor:
-            if tensor.stride(0) == 0:  # one and the same for all samples: nothing to copy
+            if tensor.stride(0) == 0:  # expanded, the same for all samples: nothing to copy
                 return tensor[:1].expand(index.shape[0], *tensor.shape[1:])
             return tensor.index_select(0, index)
 
         return self.map(reordered)
 
-    def spoiled(self, which: Tensor) -> DecoderState:
-        """NaN in all that the samples marked in `which` (B) remember."""
+    def with_nan(self, which: Tensor) -> DecoderState:
+        """The state with NaN in every layer of the samples marked in `which` (B)."""
 
-        def spoil(tensor: Tensor) -> Tensor:
+        def filled(tensor: Tensor) -> Tensor:
             here = which.view(-1, *(1,) * (tensor.dim() - 1))
             return tensor.masked_fill(here, float("nan"))
 
-        layers = tuple(type(layer)(*map(spoil, layer)) for layer in self.layers)
+        layers = tuple(type(layer)(*map(filled, layer)) for layer in self.layers)
         return DecoderState(self.position, layers, self.memories)
 
     def tensors(self) -> dict[str, Tensor]:
@@ -82,7 +81,7 @@ class DecoderState:
         return named
 
     def with_tensors(self, tensors: dict[str, Tensor]) -> DecoderState:
-        """The tensors that `tensors()` gave, in the structure of this state."""
+        """A state like this one with the tensors that `tensors()` returned."""
         expected = self.tensors().keys()
         if expected != tensors.keys():
             odd = sorted(expected ^ tensors.keys())
@@ -91,7 +90,7 @@ class DecoderState:
                 "only. Load them with the model that made them."
             )
 
-        def restored(kind: str, number: int, part: LayerState | ContextMemory) -> dict[str, Tensor]:
+        def restored(kind: str, number: int, part: LayerState | ContextKV) -> dict[str, Tensor]:
             names = (f"{kind}.{number}.{name}" for name in part._fields)
             return {n.rsplit(".", 1)[1]: tensors[n] for n in names if n in tensors}
 
@@ -107,19 +106,19 @@ class DecoderState:
 
 
 def join_states(states: Sequence[DecoderState]) -> DecoderState:
-    """One state of the samples of all, which may stand at different positions."""
+    """One state of the samples of all states; positions may differ."""
     if not states:
         raise ValueError("there must be at least one state to join: got none.")
 
     return DecoderState(
         torch.cat([state.position for state in states]),
         tuple(_joined(parts) for parts in zip(*(s.layers for s in states), strict=True)),
-        tuple(_joined_memories(parts) for parts in zip(*(s.memories for s in states), strict=True)),
+        tuple(_joined_context(parts) for parts in zip(*(s.memories for s in states), strict=True)),
     )
 
 
 def _joined(parts: tuple[Any, ...]) -> Any:
-    if isinstance(parts[0], CacheState):  # caches are as long as their samples
+    if isinstance(parts[0], CacheState):  # caches of different lengths are padded
         longest = max(part.key.shape[1] for part in parts)
         parts = tuple(
             CacheState(*(F.pad(t, (0, 0, 0, 0, 0, longest - t.shape[1])) for t in part))
@@ -128,12 +127,10 @@ def _joined(parts: tuple[Any, ...]) -> Any:
     return type(parts[0])(*map(torch.cat, zip(*parts, strict=True)))
 
 
-def _joined_memories(parts: tuple[Any, ...]) -> Memory:
-    """Contexts of different lengths, some with padding: what one lacks of another is hidden."""
-    if not all(isinstance(part, Memory) for part in parts):
-        raise ValueError(
-            "memories that a plan has folded cannot be joined: make the states with plan=None."
-        )
+def _joined_context(parts: tuple[Any, ...]) -> CompressedKV:
+    """Contexts of different lengths, some with padding: added rows are masked."""
+    if not all(isinstance(part, CompressedKV) for part in parts):
+        raise ValueError("folded keys and values cannot be joined: make the states with plan=None.")
     longest = max(part.key.shape[2] for part in parts)
     keep = None
     if any(part.keep is not None or part.key.shape[2] < longest for part in parts):
@@ -143,12 +140,12 @@ def _joined_memories(parts: tuple[Any, ...]) -> Memory:
         tensors = [getattr(part, name) for part in parts]
         return torch.cat([F.pad(t, (0, 0, 0, longest - t.shape[2])) for t in tensors])
 
-    return Memory(rows("key"), rows("value"), keep)
+    return CompressedKV(rows("key"), rows("value"), keep)
 
 
-def _padded_keep(memory: Memory, rows: int) -> Tensor:
-    batch, _, present, _ = memory.key.shape
-    keep = memory.keep
+def _padded_keep(kv: CompressedKV, rows: int) -> Tensor:
+    batch, _, present, _ = kv.key.shape
+    keep = kv.keep
     if keep is None:
-        keep = torch.ones(batch, present, dtype=torch.bool, device=memory.key.device)
+        keep = torch.ones(batch, present, dtype=torch.bool, device=kv.key.device)
     return F.pad(keep, (0, rows - present))

@@ -10,10 +10,10 @@ from transformers import PreTrainedModel
 from transformers import initialization as init
 
 from ..core.causal import CausalLinformerAttention
-from ..core.neighbours import Neighbours
 from ..core.positions import LearnedPositions
 from ..core.projection import Projection
 from ..core.resize import resize_max_length
+from ..core.short_conv import ShortConv
 from .config import LinformerConfig
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, (Projection, Neighbours)):
+        if isinstance(module, (Projection, ShortConv)):
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):  # mean and max have nothing to learn
                 reset()

@@ -8,8 +8,8 @@ import torch
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 from transformers.utils.generic import can_return_tuple
 
+from ..core.cpu.predicate import eager_on_cpu
 from ..core.decoder import LinformerDecoder
-from ..core.fastpath import eager_on_cpu
 from .base import LinformerPreTrainedModel, asked, real_positions
 from .cache import LinformerCache
 from .embeddings import LinformerEmbeddings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from ..core.fastpath import eager_on_cpu
+from ..core.cpu.predicate import eager_on_cpu
 from .loss import IGNORED
 
 if TYPE_CHECKING:

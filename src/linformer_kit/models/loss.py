@@ -20,8 +20,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..core.fastpath import is_plain, needs_plain_backward, plain_gradients, under_transform
-from ..core.shortening import at_least_float32
+from ..core.cpu.predicate import (
+    is_unmodified_linear,
+    needs_plain_backward,
+    plain_gradients,
+    under_transform,
+)
+from ..core.numerics import at_least_float32
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +53,7 @@ def language_model_loss(
     which = (labels != IGNORED).nonzero()[:, 0]  # the labelled rows
     if chunk == 0 or which.shape[0] <= chunk or under_transform():
         total = _total(head(rows[which]), labels[which], smoothing)
-    elif isinstance(head, nn.Linear) and is_plain(head):
+    elif isinstance(head, nn.Linear) and is_unmodified_linear(head):
         total = _ChunkedLoss.apply(
             rows, head.weight, head.bias, labels, which, smoothing, chunk, _autocast(rows)
         )

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, get_args
 import torch
 
 from ..core import checks
+from ..core.activations import Activation
 from ..core.attention import DropoutKind
 from ..core.cost import Attend, Shorten
 from ..core.decoder import CausalKind
 from ..core.encoder import Norm
-from ..core.feedforward import Activation
 from ..core.positions import Positions
-from ..core.projection import PROJECTIONS, SHARINGS
+from ..core.projection_kinds import PROJECTIONS, SHARINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

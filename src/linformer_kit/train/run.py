@@ -16,7 +16,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations.integration_utils import TensorBoardCallback
 
-from ..core.allocator import keep_memory
+from ..core.cpu.allocator import keep_memory
 from ..core.decoder_layer import DecoderLayer
 from ..core.encoder import EncoderLayer
 from ..data.collate import Collate

@@ -20,7 +20,7 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 
-from ..core.learning import by_rate
+from ..core.learning_rates import group_by_rate
 from ..errors import UserError
 from ..evaluate.scores import row_scores
 from ..runs.manifest import STAGING, remove_written, replace_folder
@@ -94,7 +94,7 @@ class RunTrainer(Trainer):
         optimizer = super().create_optimizer(model)
         trained = cast("nn.Module", self.model if model is None else model)
         for group in list(optimizer.param_groups):
-            rates = by_rate(group["params"], trained)
+            rates = group_by_rate(group["params"], trained)
             group["params"] = rates.pop(1.0, [])
             for rate, some in rates.items():
                 optimizer.add_param_group({**group, "params": some, "lr": group["lr"] * rate})

@@ -1,4 +1,4 @@
-"""Queries and memories: by blocks of rows the same outputs and gradients, to the second order."""
+"""Attention in blocks of rows: the same outputs and gradients, to the second order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention, LinformerEncoder
-from linformer_kit.core import blocks
-from linformer_kit.core.attend import attend_folded
-from linformer_kit.core.memory import FoldedMemory
+from linformer_kit.core.compressed_kv import FoldedKV
+from linformer_kit.core.cpu import blocks
+from linformer_kit.core.cpu.attention import attend_folded_in_blocks
+from linformer_kit.core.cpu.predicate import use_cpu_fast_path
 from linformer_kit.core.plan import Plan
 
 HEADS, ROWS, DIM = 2, 3, 5
@@ -33,13 +34,15 @@ def parts_of(batch: int, length: int, *, offset: bool, bias: bool) -> list[torch
 
 
 def blocked(x, score, offset, output, bias):
-    memory = FoldedMemory(score, offset, output).with_bias(bias, heads=HEADS)
-    return attend_folded(x, memory, heads=HEADS)
+    kv = FoldedKV(score, offset, output).with_bias(bias, heads=HEADS)
+    if not use_cpu_fast_path(x):
+        return kv.attend(x, None, heads=HEADS)
+    return attend_folded_in_blocks(x, kv, heads=HEADS)
 
 
 def plain(x, score, offset, output, bias):
-    memory = FoldedMemory(score, offset, output)
-    y = memory.mix(memory.weights(x, HEADS))
+    kv = FoldedKV(score, offset, output)
+    y = kv.mix(kv.weights(x, HEADS))
     return y if bias is None else y + bias
 
 
@@ -103,10 +106,10 @@ def fused_layer(*, bias: bool = True, num_kv_heads: int = 2) -> LinformerAttenti
 
 def written_out(layer: LinformerAttention, x: torch.Tensor) -> torch.Tensor:
     """The layer without kernels, blocks or backward passes of its own."""
-    memory = layer.summarise(x)
-    groups = layer.num_heads // memory.key.shape[1]
+    kv = layer.compress(x)
+    groups = layer.num_heads // kv.key.shape[1]
     key, value = (
-        rows.repeat_interleave(groups, dim=1) for rows in (memory.key, memory.value)
+        rows.repeat_interleave(groups, dim=1) for rows in (kv.key, kv.value)
     )  # (B, H, R, D)
     query = layer.q_proj(x).unflatten(2, (layer.num_heads, -1)).transpose(1, 2)
     weights = F.softmax(query @ key.mT / layer.head_dim**0.5, dim=-1)
@@ -220,18 +223,18 @@ def test_checkpointing_gives_the_same_gradients(monkeypatch, norm, attend):
 
 @pytest.mark.parametrize("attend", ["fused", "absorbed"])
 @pytest.mark.parametrize("grad", [False, True])
-def test_one_memory_serves_many_samples(monkeypatch, attend, grad):
+def test_keys_and_values_of_one_sample_are_used_for_many(monkeypatch, attend, grad):
     monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
     layer = fused_layer()
     layer.plan = Plan(shorten="input", attend=attend)
     context, x = (torch.randn(b, 6, 8, dtype=torch.float64) for b in (1, 3))
     x.requires_grad_(grad)
     with torch.set_grad_enabled(grad):
-        y = layer.attend(x, layer.summarise(context))
-        each = [layer.attend(row[None], layer.summarise(context)) for row in x]
+        y = layer.attend(x, layer.compress(context))
+        each = [layer.attend(row[None], layer.compress(context)) for row in x]
         assert_close(y, torch.cat(each))
-        with pytest.raises(ValueError, match="one sample, or of as many as attend to it: got 2"):
-            layer.attend(x, layer.summarise(context.expand(2, -1, -1)))
+        with pytest.raises(ValueError, match="one sample, or of as many as attend to them: got 2"):
+            layer.attend(x, layer.compress(context.expand(2, -1, -1)))
     if grad:
         mine, theirs = (
             torch.autograd.grad(result.square().sum(), [x, *layer.parameters()])
@@ -244,11 +247,9 @@ def test_a_memory_in_any_layout(monkeypatch):
     monkeypatch.setattr(blocks, "rows_in_block", lambda width: 4)
     layer = fused_layer()
     x = torch.randn(1, 9, 8, dtype=torch.float64, requires_grad=True)
-    memory = layer.summarise(x)
-    turned = memory._replace(
-        key=memory.key.mT.contiguous().mT, value=memory.value.mT.contiguous().mT
-    )
-    assert_close(layer.attend(x, turned), layer.attend(x, memory))
+    kv = layer.compress(x)
+    turned = kv._replace(key=kv.key.mT.contiguous().mT, value=kv.value.mT.contiguous().mT)
+    assert_close(layer.attend(x, turned), layer.attend(x, kv))
 
 
 def test_tied_weights_get_the_gradient_once(monkeypatch):

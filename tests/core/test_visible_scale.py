@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention, Plan
-from linformer_kit.core.shortening import MAX_SCALE, visible_scale
+from linformer_kit.core.projection import MAX_SCALE, visible_scale
 
 from .oracle import answer
 
@@ -83,7 +83,7 @@ def test_the_scale_is_bounded_and_grows_up_to_the_bound():
 def test_no_visible_weight_gives_a_row_of_zeros():
     layer = layer_with("linear", 0.0, shorten="input")
     x = torch.randn(1, 6, 4, dtype=torch.float64)
-    key = layer.projection(x, MASK[1:2]).inputs(x * MASK[1:2, :, None])
+    key = layer.projection(x, MASK[1:2]).compress_input(x * MASK[1:2, :, None])
     assert not key.any()
 
 

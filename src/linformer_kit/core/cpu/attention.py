@@ -1,12 +1,12 @@
-"""Queries meet a memory: W_q, the attention and W_o in one go, by blocks of rows on a CPU.
+"""Attention to compressed keys and values: query projection, attention and output projection per
+block of rows.
 
-What lies between the input and the output exists for a block of rows at a time, in the cache, in
-memory that is used again and again. (Memory that is new to a process has to be cleared by the
-system first: for a long input a good part of the time, see `allocator.py`.) In training
-the queries and what they found are kept, or the weights of a folded memory; in the backward pass
-nothing is as long as the input but its gradient.
+Intermediate results exist for one block at a time, in the cache and in reused memory. (Memory that
+is new to a process has to be cleared by the system first, see `allocator.py`.) In training the
+queries and the outputs of the heads are saved, or the weights of folded keys and values. The
+backward pass allocates only one tensor as long as the input: its gradient.
 
-Legend: B batch, N queries, R shortened rows, H heads, D head size, M model size.
+Legend: B batch, N queries, R compressed rows, H heads, D head size, M model size.
 """
 
 from __future__ import annotations
@@ -17,70 +17,50 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..compressed_kv import CompressedKV, ContextKV, FoldedKV
+from ..plain_sdpa import join_heads, plain_sdpa, repeat_kv, split_heads
+from ..sdpa import sdpa
 from .blocks import linear_into, row_blocks
-from .fastpath import needs_plain_backward, plain_gradients, use_cpu_fast_path
-from .memory import FoldedMemory, Memory
-from .sdpa import FLASH_BACKWARD, FLASH_FORWARD, HAS_FLASH, plain_sdpa, sdpa
-from .weights import for_each_head
+from .flash import FLASH_BACKWARD, FLASH_FORWARD, HAS_FLASH
+from .predicate import needs_plain_backward, plain_gradients
 
 if TYPE_CHECKING:
     from torch import nn
 
 
-def attend_memory(
-    x: Tensor,
-    memory: Memory,
-    q_proj: nn.Linear,
-    out_proj: nn.Linear,
-    *,
-    heads: int,
-    drop: float = 0.0,
+def attend_in_blocks(
+    x: Tensor, kv: ContextKV, q_proj: nn.Linear, out_proj: nn.Linear, *, heads: int
 ) -> Tensor:
-    """x (B, N, M) -> (B, N, M) through W_q, the memory and W_o. `drop`: the rate of weights."""
-    if not drop and use_cpu_fast_path(x, q_proj, out_proj):
-        weights = q_proj.weight, q_proj.bias, out_proj.weight, out_proj.bias
-        if not torch.is_grad_enabled():
-            return _inferred(x, memory, *weights, heads=heads)
-        if _fits_blocked_attention(x, memory, q_proj.weight):
-            key, value = for_each_head(memory.key, heads), for_each_head(memory.value, heads)
-            y: Tensor = _Attention.apply(x, key, value, *weights, heads)
-            return y
-    query = split_heads(q_proj(x), heads)  # (B, H, N, D)
-    return out_proj(join_heads(memory_sdpa(query, memory, drop=drop)))
+    """x (B, N, M) -> (B, N, M). Only where `use_cpu_fast_path(x, q_proj, out_proj)`."""
+    if isinstance(kv, FoldedKV):
+        return attend_folded_in_blocks(x, kv.with_bias(out_proj.bias, heads=heads), heads=heads)
+    w_q, b_q, w_o, b_o = q_proj.weight, q_proj.bias, out_proj.weight, out_proj.bias
+    if not torch.is_grad_enabled():
+        return _inference(x, kv, w_q, b_q, w_o, b_o, heads=heads)
+    if _fits_blocked_attention(x, kv, w_q):
+        key, value = repeat_kv(kv.key, heads), repeat_kv(kv.value, heads)
+        y: Tensor = _Attention.apply(x, key, value, w_q, b_q, w_o, b_o, heads)
+        return y
+    query = split_heads(F.linear(x, w_q, b_q), heads)  # (B, H, N, D)
+    return F.linear(join_heads(sdpa(query, kv.key, kv.value, mask=kv.mask)), w_o, b_o)
 
 
-def split_heads(x: Tensor, heads: int) -> Tensor:
-    """(B, N, heads*D) -> (B, heads, N, D), a view."""
-    return x.unflatten(2, (heads, -1)).transpose(1, 2)
-
-
-def join_heads(x: Tensor) -> Tensor:
-    """(B, H, N, D) -> (B, N, H*D), a view where the fused kernel has made x."""
-    return x.transpose(1, 2).flatten(2)
-
-
-def memory_sdpa(query: Tensor, memory: Memory, *, drop: float = 0.0) -> Tensor:
-    """softmax(Q K^T / sqrt(D)) V: (B, H, N, D). On the fused kernel, unless weights are dropped."""
-    mask = None if memory.keep is None else memory.keep[:, None, None]
-    return sdpa(query, memory.key, memory.value, mask=mask, drop=drop)
-
-
-def _fits_blocked_attention(x: Tensor, memory: Memory, w_q: Tensor) -> bool:
-    """Where `_Attention` is of use: with more rows than a block, and where its kernel will do."""
+def _fits_blocked_attention(x: Tensor, kv: CompressedKV, w_q: Tensor) -> bool:
+    """Whether `_Attention` helps (more rows than one block) and its kernel can be used."""
     return (
         HAS_FLASH
-        and memory.keep is None
-        and memory.key.stride(-1) == 1
-        and memory.value.stride(-1) == 1
+        and kv.keep is None
+        and kv.key.stride(-1) == 1
+        and kv.value.stride(-1) == 1
         and x.dtype in (torch.float32, torch.float64)
         and torch.backends.cuda.flash_sdp_enabled()  # of a CPU too: `sdpa_kernel` turns it off
         and len(row_blocks(x, width=max(w_q.shape))) > 1
     )
 
 
-def _inferred(
+def _inference(
     x: Tensor,
-    memory: Memory,
+    kv: CompressedKV,
     w_q: Tensor,
     b_q: Tensor | None,
     w_o: Tensor,
@@ -90,23 +70,27 @@ def _inferred(
 ) -> Tensor:
     y = x.new_empty(*x.shape[:2], w_o.shape[0])
     blocks = row_blocks(x, width=max(w_q.shape))
-    buffer = x.new_empty(x[blocks[0]].shape[:2].numel(), w_q.shape[0])  # the first is the largest
+    # The first block is the largest.
+    buffer = x.new_empty(x[blocks[0]].shape[:2].numel(), w_q.shape[0])
     for block in blocks:
         some = x[block]
-        query = buffer[: some.shape[:2].numel()]
+        query, part = buffer[: some.shape[:2].numel()], kv.samples(block[0])
         linear_into(_flat(some), w_q, b_q, out=query)
-        found = memory_sdpa(
-            split_heads(query.unflatten(0, some.shape[:2]), heads), memory.samples(block[0])
+        mixed = sdpa(
+            split_heads(query.unflatten(0, some.shape[:2]), heads),
+            part.key,
+            part.value,
+            mask=part.mask,
         )
-        linear_into(_flat(join_heads(found)), w_o, b_o, out=_flat(y[block]))
+        linear_into(_flat(join_heads(mixed)), w_o, b_o, out=_flat(y[block]))
     return y
 
 
 class _Attention(torch.autograd.Function):
     """y = softmax(Q K^T / sqrt(D)) V W_o + b_o, Q = x W_q + b_q.
 
-    Keeps the queries, and for each block what they found and the logarithm of the softmax's
-    denominator, which the kernel's backward pass needs.
+    Saves the queries, and for each block the output of the heads and the logarithm of the softmax's
+    denominator, which the backward pass of the kernel needs.
     """
 
     @staticmethod
@@ -123,24 +107,26 @@ class _Attention(torch.autograd.Function):
     ) -> Tensor:
         y = x.new_empty(*x.shape[:2], w_o.shape[0])
         queries = x.new_empty(*x.shape[:2], w_q.shape[0])
-        found: list[Tensor] = []
-        sums: list[Tensor] = []
+        mixed_blocks: list[Tensor] = []
+        logsumexps: list[Tensor] = []
         for block in row_blocks(x, width=max(w_q.shape)):
             linear_into(_flat(x[block]), w_q, b_q, out=_flat(queries[block]))
             mixed, logsumexp = FLASH_FORWARD(
                 split_heads(queries[block], heads), key[block[0]], value[block[0]]
             )
             linear_into(_flat(join_heads(mixed)), w_o, b_o, out=_flat(y[block]))
-            found.append(mixed)
-            sums.append(logsumexp)
+            mixed_blocks.append(mixed)
+            logsumexps.append(logsumexp)
         ctx.heads = heads
-        ctx.save_for_backward(x, key, value, w_q, b_q, w_o, b_o, queries, *found, *sums)
+        ctx.save_for_backward(
+            x, key, value, w_q, b_q, w_o, b_o, queries, *mixed_blocks, *logsumexps
+        )
         return y
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         grad_y = grads[0]
-        saved = ctx.saved_tensors  # may be asked for once only, when checkpointing
+        saved = ctx.saved_tensors  # under checkpointing they may be read only once
         inputs, (queries, *kept) = saved[:7], saved[7:]
         if needs_plain_backward(grad_y):
             return plain_gradients(
@@ -150,7 +136,7 @@ class _Attention(torch.autograd.Function):
                 ctx.needs_input_grad,
             )
         x, key, value, w_q, b_q, w_o, _ = inputs
-        found, sums = kept[: len(kept) // 2], kept[len(kept) // 2 :]
+        mixed_blocks, logsumexps = kept[: len(kept) // 2], kept[len(kept) // 2 :]
         need_x, _, _, need_w_q, need_b_q, need_w_o, need_b_o, _ = ctx.needs_input_grad
         grad_x = x.new_empty(x.shape) if need_x else None
         grad_key, grad_value = torch.zeros_like(key), torch.zeros_like(value)
@@ -158,7 +144,7 @@ class _Attention(torch.autograd.Function):
         grad_b_q = torch.zeros_like(b_q) if need_b_q else None
         grad_w_o = torch.zeros_like(w_o) if need_w_o else None
         for block, mixed, logsumexp in zip(
-            row_blocks(x, width=max(w_q.shape)), found, sums, strict=True
+            row_blocks(x, width=max(w_q.shape)), mixed_blocks, logsumexps, strict=True
         ):
             samples, upstream = block[0], _flat(grad_y[block]).contiguous()
             if grad_w_o is not None:
@@ -198,7 +184,7 @@ def _plain(
     *,
     heads: int,
 ) -> Tensor:
-    """The same by ordinary operations."""
+    """The same by differentiable operations."""
     query = split_heads(F.linear(x, w_q, b_q), heads)
     return F.linear(join_heads(plain_sdpa(query, key, value)), w_o, b_o)
 
@@ -208,27 +194,23 @@ def _flat(x: Tensor) -> Tensor:
     return x.flatten(0, 1)
 
 
-def attend_folded(x: Tensor, memory: FoldedMemory, *, heads: int) -> Tensor:
-    """x (B, N, M) -> (B, N, M). On a CPU by blocks of rows, forwards and backwards."""
-    if not use_cpu_fast_path(x):
-        return memory.mix(memory.weights(x, heads))
+def attend_folded_in_blocks(x: Tensor, kv: FoldedKV, *, heads: int) -> Tensor:
+    """softmax(x A + c) B: x (B, N, M) -> (B, N, M)."""
     if not torch.is_grad_enabled():
-        return _by_blocks(x, memory, heads)
-    y: Tensor = _FoldedAttention.apply(x, memory.score, memory.offset, memory.output, heads)
+        return _folded(x, kv, heads)
+    y: Tensor = _FoldedAttention.apply(x, kv.score, kv.offset, kv.output, heads)
     return y
 
 
-def _by_blocks(
-    x: Tensor, memory: FoldedMemory, heads: int, *, into: Tensor | None = None
-) -> Tensor:
-    """y (B, N, M), each block written where it stands; the weights go `into` (B, N, H*R)."""
-    y = x.new_empty(*x.shape[:2], memory.output.shape[2])
-    blocks = row_blocks(x, width=max(x.shape[2], memory.score.shape[1]))
+def _folded(x: Tensor, kv: FoldedKV, heads: int, *, into: Tensor | None = None) -> Tensor:
+    """y (B, N, M). The weights are written to `into` (B, N, H*R), if it is given."""
+    y = x.new_empty(*x.shape[:2], kv.output.shape[2])
+    blocks = row_blocks(x, width=max(x.shape[2], kv.score.shape[1]))
     if into is None:
         samples, rows = blocks[0]  # the largest
-        scratch = x.new_empty(*x[samples, rows].shape[:2], memory.score.shape[1])
+        scratch = x.new_empty(*x[samples, rows].shape[:2], kv.score.shape[1])
     for samples, rows in blocks:
-        some, some_rows = memory.samples(samples), x[samples, rows]
+        some, some_rows = kv.samples(samples), x[samples, rows]
         if into is None:
             weights = scratch[: some_rows.shape[0], : some_rows.shape[1]]
         else:
@@ -239,11 +221,7 @@ def _by_blocks(
 
 
 class _FoldedAttention(torch.autograd.Function):
-    """y = softmax(x A + c) B.
-
-    Only the weights are kept, and of the backward pass nothing that is as long as the input but
-    the gradient of the input.
-    """
+    """y = softmax(x A + c) B. Saves the weights."""
 
     @staticmethod
     def forward(
@@ -255,7 +233,7 @@ class _FoldedAttention(torch.autograd.Function):
         heads: int,
     ) -> Tensor:
         weights = x.new_empty(*x.shape[:2], score.shape[1])
-        y = _by_blocks(x, FoldedMemory(score, offset, output), heads, into=weights)
+        y = _folded(x, FoldedKV(score, offset, output), heads, into=weights)
         ctx.heads = heads
         ctx.save_for_backward(x, score, offset, output, weights)
         return y
@@ -267,8 +245,8 @@ class _FoldedAttention(torch.autograd.Function):
         if needs_plain_backward(grad_y):
 
             def plain(x: Tensor, *parts: Tensor) -> Tensor:
-                memory = FoldedMemory(*parts)
-                return memory.mix(memory.weights(x, ctx.heads))
+                kv = FoldedKV(*parts)
+                return kv.mix(kv.weights(x, ctx.heads))
 
             inputs = (x, score, offset, output)
             return plain_gradients(plain, inputs, grad_y, ctx.needs_input_grad)

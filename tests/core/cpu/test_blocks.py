@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linformer_kit import LinformerDecoder, LinformerEncoder
-from linformer_kit.core import blocks
+from linformer_kit.core.cpu import blocks
 
 
 @pytest.mark.parametrize(("batch", "length"), [(1, 1), (1, 10), (3, 4), (7, 3), (2, 11)])
@@ -21,7 +21,7 @@ def test_every_row_is_done_once_with_its_own_sample(monkeypatch, batch, length):
         return rows + again + offset[samples]
 
     with torch.no_grad():
-        result = blocks.in_row_blocks(add, x, x, width=2)
+        result = blocks.map_row_blocks(add, x, x, width=2, training=False)
     assert torch.equal(result, 2 * x + offset)
     assert sum(sizes) == batch * length
     assert max(sizes) <= 4
@@ -29,7 +29,8 @@ def test_every_row_is_done_once_with_its_own_sample(monkeypatch, batch, length):
 
 def test_with_gradients_there_is_one_block():
     calls = []
-    blocks.in_row_blocks(lambda samples, x: calls.append(x) or x, torch.randn(9, 9, 2), width=2**30)
+    x = torch.randn(9, 9, 2)
+    blocks.map_row_blocks(lambda samples, x: calls.append(x) or x, x, width=2**30, training=False)
     assert len(calls) == 1
 
 
@@ -44,7 +45,7 @@ def test_samples_in_groups_are_done_once_each(monkeypatch, length):
         return 2 * x[samples]
 
     with torch.no_grad():
-        assert torch.equal(blocks.in_sample_groups(twice, x, width=2), 2 * x)
+        assert torch.equal(blocks.map_sample_groups(twice, x, width=2, training=False), 2 * x)
     assert sizes == ([2, 2, 1] if length == 3 else [1] * 5)
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def under_transform() -> bool:
     """Whether a transform of torch.func (vmap, grad, jvp ...) or forward-mode AD is active.
 
-    It is asked once for all tensors: inputs, parameters and buffers may each be wrapped. False when
-    compiling: the compiler handles transforms itself.
+    This does not depend on a tensor: inputs, parameters and buffers may each be wrapped. False
+    when compiling: the compiler handles transforms itself.
     """
     return not torch.compiler.is_compiling() and (
         torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0
@@ -32,7 +32,7 @@ def under_transform() -> bool:
 def eager_on_cpu(x: Tensor) -> bool:
     """Whether operations on x run one by one on a CPU: neither compiled nor transformed.
 
-    Where it is True, the values of x may decide what is computed, at no cost.
+    If True, the values of x may be read to decide what is computed, without a device sync.
     """
     return not torch.compiler.is_compiling() and x.device.type == "cpu" and not under_transform()
 
@@ -43,12 +43,17 @@ def use_cpu_fast_path(x: Tensor, *linears: nn.Module) -> bool:
         eager_on_cpu(x)
         and not torch.is_autocast_enabled("cpu")
         and x.numel() > 0
-        and all(is_plain(linear) and linear.weight.dtype == x.dtype for linear in linears)
+        and all(
+            is_unmodified_linear(linear) and linear.weight.dtype == x.dtype for linear in linears
+        )
     )
 
 
-def is_plain(linear: nn.Module) -> bool:
-    """Whether a linear layer is nothing but its weight and bias: no adapter, no hook."""
+def is_unmodified_linear(linear: nn.Module) -> bool:
+    """Whether a layer is an nn.Linear without subclass, hook, adapter or parametrization.
+
+    Only then may its weight and bias be read instead of calling it.
+    """
     hooked = (
         linear._forward_hooks
         or linear._forward_pre_hooks
@@ -62,10 +67,10 @@ def is_plain(linear: nn.Module) -> bool:
 
 
 def needs_plain_backward(upstream: Tensor) -> bool:
-    """Inside a backward pass: whether it must consist of ordinary differentiable operations.
+    """Inside a backward pass: whether it must consist of differentiable operations.
 
-    So it must if a gradient of the gradient is wanted (create_graph=True), and if the upstream
-    gradient is a batch of them (is_grads_batched=True) or a dual number.
+    True if a gradient of the gradient is wanted (create_graph=True), and if the upstream gradient
+    is a batch of gradients (is_grads_batched=True) or a dual number.
     """
     return (
         torch.is_grad_enabled()
@@ -80,7 +85,7 @@ def plain_gradients(
     upstream: Tensor,
     needed: tuple[bool, ...],
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of of(*inputs), computed again by ordinary differentiable operations.
+    """The gradients of of(*inputs), recomputed by differentiable operations.
 
     `needed` is `ctx.needs_input_grad`; it may be longer than `inputs`, by arguments that have no
     gradient. Gradients that are not needed are None.

@@ -1,7 +1,7 @@
-"""Causal full attention with an ordinary cache: what the causal Linformer is compared with.
+"""Full causal attention with a KV cache, the baseline of the causal Linformer.
 
-The same interface as `CausalLinformerAttention`, and the same rotary positions. Its state grows by
-one row a token.
+The same interface as `CausalLinformerAttention`, and the same rotary positions. The state grows by
+one row per token.
 
 Legend: B batch, N tokens, T tokens in the cache, H heads, G key/value heads, D head size, M model
 size.
@@ -15,22 +15,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attend import join_heads
+from .cpu.predicate import under_transform
 from .dropout import drop_rows
-from .fastpath import under_transform
 from .heads import RotaryHeads
-from .weights import attention_weights, for_each_head
+from .plain_sdpa import attention_weights, join_heads, repeat_kv
 
 if TYPE_CHECKING:
     from .cost import CausalShape
-    from .packing import Packing
+    from .unpadding import Unpadding
 
 
-QUERIES = 1024  # of a long prompt at a time: a mask of all at once would be its length squared
+QUERIES = 1024  # at a time: the mask of a whole long prompt would be its length squared
 
 
 class CacheState(NamedTuple):
-    """All keys and values so far. Position p of a sample stands in row p."""
+    """All keys and values so far. Position p of a sample is in row p."""
 
     key: Tensor  # (B, T, G, D), rotated
     value: Tensor  # (B, T, G, D)
@@ -64,28 +63,28 @@ class CausalFullAttention(RotaryHeads):
         self.reset_parameters()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The whole of a text at once: x (B, N, M) -> (B, N, M)."""
+        """A whole sequence at once: x (B, N, M) -> (B, N, M)."""
         position = torch.arange(x.shape[1], device=x.device)[None]
         query, key, _, value = self.rotated_heads(x, position)
         mixed = self.attend(query, key, value, causal=True)
         return self.out_proj(mixed.flatten(2))
 
     def weights(self, x: Tensor) -> Tensor:
-        """The attention weights (B, H, N, N) of a whole text x (B, N, M)."""
+        """The attention weights (B, H, N, N) of a whole sequence x (B, N, M)."""
         return self._weights(x)[0]
 
-    def trace(self, x: Tensor, *, packing: Packing | None = None) -> tuple[Tensor, Tensor]:
-        """As forward, and the weights (B, H, N, N) the output is computed from.
+    def trace(self, x: Tensor, *, unpadding: Unpadding | None = None) -> tuple[Tensor, Tensor]:
+        """As forward, and the weights (B, H, N, N) that the output is computed from.
 
-        Where x is packed, the weights are unpacked by `packing`.
+        If padding was removed from x, `unpadding` puts it back into the weights.
         """
         weights, value = self._weights(x)
         shown = used = weights
-        if packing is not None:
-            shown = packing.unpack_weights(weights, columns=True)
-            used = packing.pack_weights(shown, columns=True)
+        if unpadding is not None:
+            shown = unpadding.pad_weights(weights, columns=True)
+            used = unpadding.unpad_weights(shown, columns=True)
         value = drop_rows(value, self.dropout, self.training).transpose(1, 2)
-        mixed = used @ for_each_head(value, self.num_heads)  # (B, H, N, D)
+        mixed = used @ repeat_kv(value, self.num_heads)  # (B, H, N, D)
         return self.out_proj(join_heads(mixed)), shown
 
     def _weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,10 +109,9 @@ class CausalFullAttention(RotaryHeads):
     def extend(
         self, x: Tensor, length: Tensor, state: CacheState, position: Tensor
     ) -> tuple[Tensor, CacheState]:
-        """Many tokens after a state: x (B, N, M), of which sample b has the first length[b].
+        """Several tokens after a state: x (B, N, M), of which sample b has the first length[b].
 
-        What a shorter sample writes behind its end is written over when its next tokens come, and
-        not visible until then.
+        Rows after the end of a shorter sample are masked until its next tokens overwrite them.
         """
         count = x.shape[1]
         place = position[:, None] + torch.arange(count, device=x.device)  # (B, N)
@@ -123,7 +121,7 @@ class CausalFullAttention(RotaryHeads):
         all_keys = F.pad(state.key, longer).scatter(1, index, key.to(state.key.dtype))
         all_values = F.pad(state.value, longer).scatter(1, index, value.to(state.value.dtype))
         if not torch.compiler.is_compiling() and not under_transform():
-            # No row that no sample has reached.
+            # Remove rows that no sample has reached.
             rows = int((position + length).max())
             all_keys, all_values = all_keys[:, :rows], all_values[:, :rows]
         row = torch.arange(all_keys.shape[1], device=x.device)

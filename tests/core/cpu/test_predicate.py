@@ -10,16 +10,23 @@ from torch.func import functional_call, grad, jvp, vmap
 from torch.testing import assert_close
 
 from linformer_kit import LinformerDecoder, LinformerEncoder
-from linformer_kit.core import attend, dropout, fastpath, feedforward, sdpa, shortening
-from linformer_kit.core.fastpath import eager_on_cpu, plain_gradients, use_cpu_fast_path
+from linformer_kit.core.cpu import (
+    attention,
+    dropout,
+    feedforward,
+    flash,
+    predicate,
+    shared_gradient,
+)
+from linformer_kit.core.cpu.predicate import eager_on_cpu, plain_gradients, use_cpu_fast_path
 
 FUNCTIONS = [
-    (attend, "_Attention"),
-    (attend, "_FoldedAttention"),
+    (attention, "_Attention"),
+    (attention, "_FoldedAttention"),
     (dropout, "_Drop"),
     (feedforward, "_BlockedFeedForward"),
-    (sdpa, "_Flash"),
-    (shortening, "_Beside"),
+    (flash, "_Flash"),
+    (shared_gradient, "_MatmulSharingGradient"),
 ]
 
 
@@ -127,7 +134,7 @@ def test_upstream_gradients_of_every_kind_are_told_apart():
 
         @staticmethod
         def backward(ctx, upstream):
-            told.append(fastpath.needs_plain_backward(upstream))
+            told.append(predicate.needs_plain_backward(upstream))
             return 2 * upstream
 
     x = torch.randn(3, requires_grad=True)

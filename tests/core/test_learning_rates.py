@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linformer_kit import LinformerEncoder, parameter_groups
-from linformer_kit.core.learning import by_rate
+from linformer_kit.core.learning_rates import group_by_rate
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_the_rate_of_e_falls_with_the_length(options, matrices, rate):
     encoder = LinformerEncoder(**sizes | options)
     owners = [encoder, *(layer.attention for layer in encoder.layers)]
     weights = [o.projection.weight for o in owners if hasattr(o.projection, "weight")]
-    assert by_rate(weights, encoder) == ({rate: weights} if weights else {})
+    assert group_by_rate(weights, encoder) == ({rate: weights} if weights else {})
     assert len(weights) == matrices
 
 

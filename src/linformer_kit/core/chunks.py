@@ -1,0 +1,20 @@
+"""Sequences cut into chunks. Legend: B batch, N tokens, C chunks, W window."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def in_chunks(rows: Tensor, chunks: int, window: int) -> Tensor:
+    """(B, N, ...) -> (B, C, W, ...), padded with zeros. A view if N fits."""
+    missing = chunks * window - rows.shape[1]
+    if missing:
+        rows = F.pad(rows, (0, 0) * (rows.dim() - 2) + (0, missing))
+    return rows.unflatten(1, (chunks, window))
+
+
+def shift_chunks(rows: Tensor, chunks: int) -> Tensor:
+    """(B, C, ...) moved by some chunks to the right, with zeros before it."""
+    return torch.cat((torch.zeros_like(rows[:, :chunks]), rows), dim=1)[:, : rows.shape[1]]

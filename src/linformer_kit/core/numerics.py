@@ -1,0 +1,40 @@
+"""Matrix products without hidden copies, the precision of sums, interpolation of rows."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """x in float32, or in its own type if that is wider."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def batched_matmul(matrix: Tensor, x: Tensor) -> Tensor:
+    """matrix (R, S) or (B, R, S) times x (B, S, C) -> (B, R, C).
+
+    An explicit bmm: for a matrix without a batch, `@` would make a transposed copy of x.
+    """
+    if matrix.dim() == 2:
+        matrix = matrix.expand(x.shape[0], -1, -1)
+    return torch.bmm(matrix, x)
+
+
+def per_head_matmul(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows (B, H, R, C) times weight (H, C, M) -> (B, H, R, M).
+
+    The batch is merged with the rows: `@` would copy the weight for each sample.
+    """
+    batch, _, count, _ = rows.shape
+    merged = rows.transpose(0, 1).flatten(1, 2)  # (H, B*R, C)
+    return torch.bmm(merged, weight).unflatten(1, (batch, count)).transpose(0, 1)
+
+
+def interpolate_keeping_norm(rows: Tensor, length: int) -> Tensor:
+    """rows (A, B, N) interpolated linearly to (A, B, length), each row scaled to its old norm."""
+    wide = at_least_float32(rows)
+    new = F.interpolate(wide, size=length, mode="linear", align_corners=True)
+    scale = wide.norm(dim=-1, keepdim=True) / new.norm(dim=-1, keepdim=True).clamp_min(1e-30)
+    return (new * scale).to(rows.dtype)

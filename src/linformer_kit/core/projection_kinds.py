@@ -1,0 +1,134 @@
+"""The projection kinds by name: options checked, parameters counted, modules built."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, get_args
+
+from . import checks
+from .dynamic_projection import DynamicProjection
+from .fixed_projection import FixedProjection
+from .projection import LinearProjection, Projection
+from .window_projection import ConvProjection, MaxProjection, MeanProjection
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+ProjectionKind = Literal["linear", "conv", "mean", "max", "fixed", "dynamic", "full"]
+Sharing = Literal["none", "headwise", "kv", "layerwise"]
+
+PROJECTIONS: tuple[str, ...] = get_args(ProjectionKind)
+SHARINGS: tuple[str, ...] = get_args(Sharing)
+WINDOW_KINDS = ("conv", "mean", "max")
+NEED_MAX_LENGTH = ("linear", "fixed", *WINDOW_KINDS)
+
+
+def count_matrices(sharing: Sharing, *, depth: int, num_kv_heads: int) -> int:
+    """The number of projection matrices: 288, 24, 12, 1 for 12 layers of 12 heads."""
+    sides, heads = sides_and_heads(sharing, num_kv_heads)
+    return sides * heads * (1 if sharing == "layerwise" else depth)
+
+
+def sides_and_heads(sharing: Sharing, num_kv_heads: int) -> tuple[int, int]:
+    """(P, T): 2 sides if values have a matrix of their own, and the heads that have one."""
+    sides = 2 if sharing in ("none", "headwise") else 1
+    heads = num_kv_heads if sharing == "none" else 1
+    return sides, heads
+
+
+def check_projection(projection: str, sharing: str, k: int | None, max_length: int | None) -> None:
+    """Refuse undefined combinations."""
+    checks.one_of("projection", projection, PROJECTIONS)
+    checks.one_of("sharing", sharing, SHARINGS)
+    if max_length is not None:
+        checks.positive("max_length", max_length)
+    if projection == "full":
+        return
+    if k is None:
+        raise ValueError(
+            f"projection={projection!r} needs k, the number of compressed rows: got k=None. "
+            "Only projection='full' has none."
+        )
+    checks.positive("k", k)
+    if projection in NEED_MAX_LENGTH:
+        if max_length is None:
+            raise ValueError(
+                f"projection={projection!r} needs max_length, the longest input: got None. "
+                "Give it, or use projection='dynamic', which takes any length."
+            )
+        if k > max_length:
+            raise ValueError(
+                f"k must be at most max_length: got k={k}, "
+                f"max_length={max_length}. Use a smaller k, or projection='full'."
+            )
+
+
+def build_projection(
+    projection: ProjectionKind,
+    *,
+    k: int | None,
+    max_length: int | None,
+    sharing: Sharing,
+    num_kv_heads: int,
+    dim: int,
+    keep_scale: bool = True,
+) -> Projection:
+    """The module for one kind (`full` has none). `dim` is the width of the compressed input."""
+    check_projection(projection, sharing, k, max_length)
+    assert k is not None
+    sides, heads = sides_and_heads(sharing, num_kv_heads)
+    if projection == "dynamic":
+        return DynamicProjection(k=k, dim=dim, sides=sides, heads=heads)
+    assert max_length is not None
+    if projection == "mean":
+        return MeanProjection(k=k, max_length=max_length)
+    if projection == "max":
+        return MaxProjection(k=k, max_length=max_length)
+    learned = {"linear": LinearProjection, "fixed": FixedProjection, "conv": ConvProjection}
+    return learned[projection](
+        k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale
+    )
+
+
+def check_passed_projection(
+    passed: Projection | None, *, own: Projection | None, k: int | None
+) -> Projection:
+    """The projection of one call: the one passed, or the layer's own."""
+    projection = own if passed is None else passed
+    if projection is None:
+        raise ValueError(
+            "this layer was built with external_projection=True: pass projection= to the call."
+        )
+    if k is not None and k > projection.k:
+        raise ValueError(
+            f"the projection passed must have at least the k={k} rows of this layer: got "
+            f"{projection.k}."
+        )
+    return projection
+
+
+def check_k_of_layers(
+    k: int | Sequence[int] | None,
+    depth: int,
+    projection: str,
+    sharing: str,
+    max_length: int | None,
+) -> list[int | None]:
+    """One k for each layer of an encoder. Layers that share a conv filter must have the same k."""
+    if k is not None and not isinstance(k, int) and len(k) != depth:
+        raise ValueError(
+            f"k must be one number or one for each of the {depth} layers: got {len(k)}, {list(k)}."
+        )
+    k_of_layer: list[int | None] = [k] * depth if k is None or isinstance(k, int) else list(k)
+    for layer_k in k_of_layer:
+        check_projection(projection, sharing, layer_k, max_length)
+    if projection == "conv" and sharing == "layerwise" and len(set(k_of_layer)) > 1:
+        raise ValueError(
+            f"one conv filter has one width, so layerwise sharing needs one k: got {k_of_layer}. "
+            "Use sharing='kv', or the same k in every layer."
+        )
+    return k_of_layer
+
+
+def largest(k_of_layer: list[int | None]) -> int | None:
+    """The largest k, or None if no layer has one."""
+    return max((k for k in k_of_layer if k is not None), default=None)
