@@ -304,7 +304,7 @@ def test_every_name_of_other_libraries_is_in_the_table():
 
 @pytest.mark.parametrize("page", ["docs/guides/choosing.md", "docs/guides/attention.md"])
 def test_every_kind_of_projection_is_in_the_table(page):
-    from linformer_kit.core.projection import PROJECTIONS
+    from linformer_kit.core.projection_kinds import PROJECTIONS
 
     rows = [
         line
