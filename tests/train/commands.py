@@ -8,13 +8,19 @@ import signal
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
+from linformer_kit.train.run_folder import RunFolder
+
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 SECONDS = 90  # after which a test gives up
+slow = partial(pytest.param, marks=pytest.mark.slow)  # a case of many
 
 
 @dataclass
@@ -99,3 +105,68 @@ def pause(place: Path) -> None:
 
 def resume(place: Path) -> None:
     place.unlink()
+
+
+def results(run: Path) -> dict[str, Any]:
+    """What must not depend on interruptions: the models, and the steps and scores of the log."""
+    folder = RunFolder(run)
+    return {
+        "last": (folder.last / "model.safetensors").read_bytes(),
+        "best": (folder.best / "model.safetensors").read_bytes(),
+        "score": (folder.best / "score.json").read_bytes(),
+        "validation": {
+            line["step"]: line["validation"] for line in folder.metrics() if "validation" in line
+        },
+        "evaluation": folder.evaluation(),
+    }
+
+
+def pause_in_step(given: tuple[Path, int]) -> None:
+    """Pause in a step of training, before its loss is computed."""
+    place, step = given
+    from linformer_kit.train.trainer import RunTrainer
+
+    compute_loss = RunTrainer.compute_loss
+
+    def paused(self: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        if model.training and self.state.global_step == step - 1:
+            pause(place)
+        return compute_loss(self, model, *args, **kwargs)
+
+    RunTrainer.compute_loss = paused
+
+
+def pause_while_saving(given: tuple[Path, int]) -> None:
+    """Pause within a checkpoint: some of its files are there."""
+    place, step = given
+    from linformer_kit.train.trainer import RunTrainer
+
+    save = RunTrainer._save_optimizer_and_scheduler
+
+    def paused(self: Any, output_dir: str) -> None:
+        save(self, output_dir)
+        if self.state.global_step == step:
+            pause(place)
+
+    RunTrainer._save_optimizer_and_scheduler = paused
+
+
+def start_and_pause(
+    tmp_path: Path,
+    path: Path,
+    before: Callable[..., None],
+    *given: object,
+    words: Sequence[str] = (),
+) -> tuple[Command, Path]:
+    """Start a training that pauses; the file that lets it go on when it is removed."""
+    place = tmp_path / "paused"
+    command = start(tmp_path / "log", "train", path, *words, before=before, given=(place, *given))
+    command.wait_for(place.exists)
+    return command, place
+
+
+def finish(tmp_path: Path, *arguments: object) -> str:
+    """What a command says that must succeed."""
+    code, out, err = run(tmp_path / "again", *arguments)
+    assert (code, err) == (0, "")
+    return out

@@ -6,11 +6,10 @@ import subprocess
 
 import pytest
 
-from linformer_kit.config.load import load
 from linformer_kit.measure.records import read_records
-from linformer_kit.train.run import train
 
 from . import commands, tiny
+from .commands import slow
 
 
 @pytest.fixture
@@ -30,20 +29,9 @@ def disk(tmp_path):
     subprocess.run(["umount", "--lazy", place], check=True)
 
 
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("uninterrupted")
-    train(load(tiny.write(folder)))
-    return models(folder / "run")
-
-
-def models(run):
-    return [(run / name / "model.safetensors").read_bytes() for name in ("best", "last")]
-
-
 # The room is used up while the folder is made, by TensorBoard, by the first checkpoint, and later.
-@pytest.mark.parametrize("size", ["8k", "16k", "32k", "160k", "260k"])
-def test_a_full_disk_is_one_line_and_with_room_the_run_resumes(tmp_path, disk, uninterrupted, size):
+@pytest.mark.parametrize("size", [slow("8k"), "16k", slow("32k"), "160k", slow("260k")])
+def test_a_full_disk_is_one_line_and_with_room_the_run_resumes(tmp_path, disk, results, size):
     path = tiny.write(tmp_path)
     run = disk(size) / "run"
     words = ["train", path, f"run={run}"]
@@ -56,7 +44,7 @@ def test_a_full_disk_is_one_line_and_with_room_the_run_resumes(tmp_path, disk, u
     disk("20m")
     code, out, err = commands.run(tmp_path / "log", *words)
     assert (code, err) == (0, "")
-    assert models(run) == uninterrupted
+    assert commands.results(run) == results
     assert ('"event": "resumed"' in out) == bool(saved)
     assert not list(run.rglob(".saving*"))
 

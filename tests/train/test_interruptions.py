@@ -20,68 +20,25 @@ from linformer_kit.train.run import train
 from linformer_kit.train.run_folder import RunFolder
 
 from . import commands, tiny
-
-
-def results(run):
-    """What must not depend on interruptions: the models, and the steps and scores of the log."""
-    folder = RunFolder(run)
-    return {
-        "last": (folder.last / "model.safetensors").read_bytes(),
-        "best": (folder.best / "model.safetensors").read_bytes(),
-        "score": (folder.best / "score.json").read_bytes(),
-        "validation": {
-            line["step"]: line["validation"] for line in folder.metrics() if "validation" in line
-        },
-        "evaluation": folder.evaluation(),
-    }
-
-
-@pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("uninterrupted")
-    train(load(tiny.write(folder)))
-    return results(folder / "run")
-
-
-def pause_in_step(given):
-    """Pause in a step of training, before its loss is computed."""
-    place, step = given
-    from linformer_kit.train.trainer import RunTrainer
-
-    compute_loss = RunTrainer.compute_loss
-
-    def paused(self, model, *args, **kwargs):
-        if model.training and self.state.global_step == step - 1:
-            commands.pause(place)
-        return compute_loss(self, model, *args, **kwargs)
-
-    RunTrainer.compute_loss = paused
-
-
-def start_and_pause(tmp_path, path, before, *given, words=()):
-    place = tmp_path / "paused"
-    command = commands.start(
-        tmp_path / "log", "train", path, *words, before=before, given=(place, *given)
-    )
-    command.wait_for(place.exists)
-    return command, place
-
-
-def finish(tmp_path, *arguments):
-    code, out, err = commands.run(tmp_path / "again", *arguments)
-    assert (code, err) == (0, "")
-    return out
+from .commands import slow
 
 
 # Steps 6 and 12 are evaluated, 12 is the last.
-@pytest.mark.parametrize("step", [3, 6, 12])
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [
+        (signal.SIGINT, 6),
+        (signal.SIGTERM, 12),
+        slow(signal.SIGTERM, 3),
+        slow(signal.SIGHUP, 6),
+    ],
+)
 def test_a_signal_saves_after_the_step_and_the_same_command_resumes_to_the_same_bits(
-    tmp_path, uninterrupted, number, step
+    tmp_path, results, number, step
 ):
     path = tiny.write(tmp_path)
     run = RunFolder(tmp_path / "run")
-    command, place = start_and_pause(tmp_path, path, pause_in_step, step)
+    command, place = commands.start_and_pause(tmp_path, path, commands.pause_in_step, step)
     command.send(number)
     commands.resume(place)
     assert command.wait() == 130
@@ -89,36 +46,24 @@ def test_a_signal_saves_after_the_step_and_the_same_command_resumes_to_the_same_
     assert command.out.splitlines()[-1].startswith(f"Stopped: saved at step {step}. ")
     assert run.last_checkpoint().name == f"checkpoint-{step}"
     assert not run.finished
-    finish(tmp_path, "train", path)
-    assert results(tmp_path / "run") == uninterrupted
-
-
-def pause_while_saving(given):
-    """Pause within a checkpoint: some of its files are there."""
-    place, step = given
-    from linformer_kit.train.trainer import RunTrainer
-
-    save = RunTrainer._save_optimizer_and_scheduler
-
-    def paused(self, output_dir):
-        save(self, output_dir)
-        if self.state.global_step == step:
-            commands.pause(place)
-
-    RunTrainer._save_optimizer_and_scheduler = paused
+    commands.finish(tmp_path, "train", path)
+    assert commands.results(tmp_path / "run") == results
 
 
 @pytest.mark.parametrize(
-    ("before", "step", "kept"),
-    [(pause_in_step, 5, 4), (pause_while_saving, 6, 4), (pause_while_saving, 12, 10)],
+    ("number", "before", "step", "kept"),
+    [
+        slow(signal.SIGINT, commands.pause_in_step, 5, 4),
+        (signal.SIGTERM, commands.pause_while_saving, 6, 4),
+        slow(signal.SIGINT, commands.pause_while_saving, 12, 10),
+    ],
 )
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_second_signal_ends_at_once_and_the_same_command_resumes_to_the_same_bits(
-    tmp_path, uninterrupted, number, before, step, kept
+    tmp_path, results, number, before, step, kept
 ):
     path = tiny.write(tmp_path)
     run = RunFolder(tmp_path / "run")
-    command, place = start_and_pause(tmp_path, path, before, step)
+    command, place = commands.start_and_pause(tmp_path, path, before, step)
     command.send(number)
     time.sleep(0.05)
     command.send(number)
@@ -128,8 +73,8 @@ def test_a_second_signal_ends_at_once_and_the_same_command_resumes_to_the_same_b
     assert place.exists()  # it was left by the signal
     assert not run.finished
     place.unlink()
-    finish(tmp_path, "train", path)
-    assert results(tmp_path / "run") == uninterrupted
+    commands.finish(tmp_path, "train", path)
+    assert commands.results(tmp_path / "run") == results
 
 
 def pause_in_preparation(given):
@@ -173,17 +118,17 @@ def pause_in_evaluation(given):
 @pytest.mark.parametrize(
     ("before", "given"),
     [
-        (pause_in_preparation, ["tokenizer"]),
+        slow(pause_in_preparation, ["tokenizer"]),
         (pause_in_preparation, ["rows"]),
         (pause_in_evaluation, []),
     ],
 )
 def test_ctrl_c_before_and_after_training_is_one_line_and_the_same_command_goes_on(
-    tmp_path, uninterrupted, before, given
+    tmp_path, results, before, given
 ):
     path = tiny.write(tmp_path)
     run = RunFolder(tmp_path / "run")
-    command, place = start_and_pause(tmp_path, path, before, *given)
+    command, place = commands.start_and_pause(tmp_path, path, before, *given)
     command.send(signal.SIGINT)
     assert command.wait() == 130
     assert command.err == "linformer: interrupted.\n"
@@ -194,8 +139,8 @@ def test_ctrl_c_before_and_after_training_is_one_line_and_the_same_command_goes_
         assert run.last.is_dir()
         assert not run.finished
     place.unlink()
-    finish(tmp_path, "train", path)
-    assert results(tmp_path / "run") == uninterrupted
+    commands.finish(tmp_path, "train", path)
+    assert commands.results(tmp_path / "run") == results
 
 
 def pause_on_a_terminal(given):
@@ -206,23 +151,23 @@ def pause_on_a_terminal(given):
     for number in (0, 1, 2):
         os.dup2(handle, number)
     os.close(handle)
-    pause_in_step((place, step))
+    commands.pause_in_step((place, step))
 
 
-def test_a_closed_terminal_saves_and_the_same_command_resumes_to_the_same_bits(
-    tmp_path, uninterrupted
-):
+def test_a_closed_terminal_saves_and_the_same_command_resumes_to_the_same_bits(tmp_path, results):
     path = tiny.write(tmp_path, log_every=1)
     ours, theirs = os.openpty()
-    command, place = start_and_pause(tmp_path, path, pause_on_a_terminal, 5, os.ttyname(theirs))
+    command, place = commands.start_and_pause(
+        tmp_path, path, pause_on_a_terminal, 5, os.ttyname(theirs)
+    )
     os.close(theirs)
     os.close(ours)
     command.wait_for(lambda: not signal_pending(command.process.pid, signal.SIGHUP))
     commands.resume(place)
     assert command.wait() == 130
     assert RunFolder(tmp_path / "run").last_checkpoint().name == "checkpoint-5"
-    finish(tmp_path, "train", path)
-    assert results(tmp_path / "run") == uninterrupted
+    commands.finish(tmp_path, "train", path)
+    assert commands.results(tmp_path / "run") == results
 
 
 def signal_pending(pid, number):
@@ -236,50 +181,51 @@ def pause_with_signals_ignored(given):
     """As nohup and a shell's background jobs do."""
     for number in (signal.SIGHUP, signal.SIGINT):
         signal.signal(number, signal.SIG_IGN)
-    pause_in_step(given)
+    commands.pause_in_step(given)
 
 
-def test_a_signal_that_is_ignored_stays_ignored(tmp_path, uninterrupted):
+def test_a_signal_that_is_ignored_stays_ignored(tmp_path, results):
     path = tiny.write(tmp_path)
-    command, place = start_and_pause(tmp_path, path, pause_with_signals_ignored, 5)
+    command, place = commands.start_and_pause(tmp_path, path, pause_with_signals_ignored, 5)
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGINT):
         command.send(number)
     commands.resume(place)
     assert command.wait() == 0
-    assert results(tmp_path / "run") == uninterrupted
+    assert commands.results(tmp_path / "run") == results
 
 
-def test_a_thread_that_is_not_the_main_one_can_train(tmp_path, uninterrupted):
+def test_a_thread_that_is_not_the_main_one_can_train(tmp_path, results):
     config = load(tiny.write(tmp_path))
     with ThreadPoolExecutor(1) as pool:
         assert pool.submit(train, config).result() is not None
-    assert results(tmp_path / "run") == uninterrupted
+    assert commands.results(tmp_path / "run") == results
 
 
 def pause_in_a_process_group(given):
     os.setpgid(0, 0)
     multiprocessing.set_start_method("fork", force=True)  # of workers
-    pause_in_step(given)
+    commands.pause_in_step(given)
 
 
-def test_ctrl_c_reaches_the_workers_too_and_the_step_is_saved(tmp_path, uninterrupted):
+@pytest.mark.slow
+def test_ctrl_c_reaches_the_workers_too_and_the_step_is_saved(tmp_path, results):
     """A terminal sends it to all processes of a command."""
     path = tiny.write(tmp_path, workers=2)
-    command, place = start_and_pause(tmp_path, path, pause_in_a_process_group, 5)
+    command, place = commands.start_and_pause(tmp_path, path, pause_in_a_process_group, 5)
     os.killpg(command.process.pid, signal.SIGINT)
     commands.resume(place)
     assert command.wait() == 130
     assert command.err == ""
     assert command.out.splitlines()[-1].startswith("Stopped: saved at step 5. ")
-    finish(tmp_path, "train", path, "train.workers=0")
-    assert results(tmp_path / "run") == uninterrupted
+    commands.finish(tmp_path, "train", path, "train.workers=0")
+    assert commands.results(tmp_path / "run") == results
 
 
 def test_the_hint_never_overwrites(tmp_path):
     """After --overwrite the same command would remove what was saved."""
     path = tiny.write(tmp_path / "a b")
-    command, place = start_and_pause(
-        tmp_path, path, pause_in_step, 3, words=["--overwrite", "seed=1"]
+    command, place = commands.start_and_pause(
+        tmp_path, path, commands.pause_in_step, 3, words=["--overwrite", "seed=1"]
     )
     command.send(signal.SIGINT)
     commands.resume(place)
@@ -287,7 +233,7 @@ def test_the_hint_never_overwrites(tmp_path):
     said = "The same command without --overwrite resumes: linformer "
     (_, _, words) = command.out.splitlines()[-1].partition(said)
     assert shlex.split(words) == ["train", str(path), "seed=1"]
-    assert '"step": 3, "event": "resumed"' in finish(tmp_path, *shlex.split(words))
+    assert '"step": 3, "event": "resumed"' in commands.finish(tmp_path, *shlex.split(words))
 
 
 # Kills while a run's folder is made or removed.
@@ -312,7 +258,7 @@ def die_before(given):
         setattr(Path, name, counted(getattr(Path, name)))
 
 
-@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("number", [slow(1), slow(3), 4, slow(5), slow(7)])
 def test_killed_while_the_folder_is_made_the_same_command_completes(tmp_path, number):
     path = tiny.write(tmp_path, steps=2, eval_every=2)
     run = tmp_path / "run"
@@ -320,11 +266,11 @@ def test_killed_while_the_folder_is_made_the_same_command_completes(tmp_path, nu
         tmp_path / "log", "train", path, before=die_before, given=(run, number)
     )
     assert code == -signal.SIGKILL
-    finish(tmp_path, "train", path)
+    commands.finish(tmp_path, "train", path)
     assert RunFolder(run).finished
 
 
-@pytest.mark.parametrize("number", [3, 6, 13, 20, 28, 33, 35, 37])
+@pytest.mark.parametrize("number", [slow(4), 13, slow(28), slow(35)])
 def test_killed_while_it_overwrites_the_same_command_completes(tmp_path, overwritten, number):
     run = tmp_path / "run"
     path = tiny.write(tmp_path, steps=2, eval_every=2)
@@ -334,7 +280,7 @@ def test_killed_while_it_overwrites_the_same_command_completes(tmp_path, overwri
     code, _, _ = commands.run(tmp_path / "log", *words, before=die_before, given=(run, number))
     assert code == -signal.SIGKILL
     assert not RunFolder(run).finished
-    finish(tmp_path, *words)
+    commands.finish(tmp_path, *words)
     assert RunFolder(run).finished
     assert RunFolder(run).config().seed == 1
     assert (run / "best/notes.txt").read_text() == "mine"
@@ -396,21 +342,21 @@ def uninterrupted_ranks(tmp_path_factory):
     folder = tmp_path_factory.mktemp("ranks")
     ranks, _ = start_ranks(folder, tiny.write(folder))
     assert [rank.wait() for rank in ranks] == [0, 0]
-    return results(folder / "run")
+    return commands.results(folder / "run")
 
 
 def resume_ranks(tmp_path, path):
     ranks, _ = start_ranks(tmp_path, path, name="again")
     assert [rank.wait() for rank in ranks] == [0, 0]
-    return results(tmp_path / "run")
+    return commands.results(tmp_path / "run")
 
 
-@pytest.mark.parametrize("asked", [[0], [1], [1, 0]])
+@pytest.mark.parametrize("asked", [slow([0]), [1], slow([1, 0])])
 def test_processes_stop_after_the_same_step_whichever_is_asked(
     tmp_path, uninterrupted_ranks, asked
 ):
     path = tiny.write(tmp_path)
-    ranks, places = start_ranks(tmp_path, path, pause_in_step, 5)
+    ranks, places = start_ranks(tmp_path, path, commands.pause_in_step, 5)
     for rank in asked:
         ranks[rank].send(signal.SIGTERM)
     for place in places:
@@ -422,12 +368,12 @@ def test_processes_stop_after_the_same_step_whichever_is_asked(
     assert resume_ranks(tmp_path, path) == uninterrupted_ranks
 
 
-@pytest.mark.parametrize("killed", [0, 1])
+@pytest.mark.parametrize("killed", [slow(0), slow(1)])
 def test_one_of_two_processes_is_killed_the_other_ends_and_the_same_command_resumes(
     tmp_path, uninterrupted_ranks, killed
 ):
     path = tiny.write(tmp_path)
-    ranks, places = start_ranks(tmp_path, path, pause_in_step, 5)
+    ranks, places = start_ranks(tmp_path, path, commands.pause_in_step, 5)
     code, _, err = commands.run(tmp_path / "log", "train", path)
     assert code == 2
     assert f"is in use by process {ranks[0].process.pid} on " in err

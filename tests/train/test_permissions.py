@@ -11,12 +11,9 @@ import sys
 
 import pytest
 
-from linformer_kit.config.load import load
-from linformer_kit.train.run import train
 from linformer_kit.train.run_folder import RunFolder
 
 from . import commands, tiny
-from .test_interruptions import pause_in_step
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() == 0 and not sys.platform.startswith("linux"),
@@ -119,12 +116,12 @@ def test_what_may_not_be_read_or_written_is_one_line_and_nothing_is_changed(tmp_
 
 def pause_as_ordinary_user(given):
     as_ordinary_user()
-    pause_in_step(given)
+    commands.pause_in_step(given)
 
 
 @pytest.mark.parametrize("place", ["checkpoints", "metrics.jsonl", "."])
 def test_a_folder_that_is_closed_during_the_run_is_one_line_and_it_resumes(
-    tmp_path, uninterrupted, place
+    tmp_path, results, place
 ):
     path = tiny.write(tmp_path)
     folder = RunFolder(tmp_path / "run")
@@ -143,28 +140,34 @@ def test_a_folder_that_is_closed_during_the_run_is_one_line_and_it_resumes(
     (folder.path / place).chmod(mode)
     code, _, err = run(tmp_path, "train", path)
     assert (code, err) == (0, "")
-    assert (folder.last / "model.safetensors").read_bytes() == uninterrupted
+    assert commands.results(folder.path) == results
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("uninterrupted")
-    train(load(tiny.write(folder)))
-    return (folder / "run/last/model.safetensors").read_bytes()
+def finished(tmp_path_factory):
+    """A finished run of an ordinary user, and a copy to restore it from."""
+    folder = tmp_path_factory.mktemp("finished")
+    path = tiny.write(folder / "project", steps=2, eval_every=2)
+    assert run(folder, "train", path)[0] == 0
+    shutil.copytree(folder / "project", folder / "copy")
+    return folder
 
 
 @pytest.fixture
-def shared(tmp_path):
-    """A finished run that may be read by everybody, and not written."""
-    path = tiny.write(tmp_path / "project", steps=2, eval_every=2)
-    code, _, _ = run(tmp_path, "train", path)
-    assert code == 0
-    set_writable(tmp_path / "project", False)
-    yield tmp_path / "project"
-    set_writable(tmp_path / "project", True)
+def shared(finished):
+    """It may be read by everybody, and not written."""
+    project = finished / "project"
+    set_writable(project, True)
+    shutil.rmtree(project)
+    shutil.copytree(finished / "copy", project)
+    set_writable(project, False)
+    return project
 
 
 def set_writable(folder, writable):
+    if writable:  # a folder before what is in it
+        folder.chmod(0o755)
+        (folder / "run").chmod(0o755)
     for path in [folder, *folder.rglob("*")]:
         mode = path.stat().st_mode
         path.chmod(mode | 0o200 if writable else mode & ~0o222)

@@ -95,7 +95,7 @@ def train(
         trainer = make_trainer(
             config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
         )
-        with _lost_processes_told():
+        with _lost_processes_told(), _event_errors_told_once():
             trainer.accelerator.wait_for_everyone()
             return _train_and_evaluate(trainer, folder, prepared, report)
 
@@ -118,7 +118,7 @@ def _train_and_evaluate(
     if start is not None:
         report.line(f"resuming from step {step_of(start)}", step=step_of(start), event="resumed")
         trainer.args.eval_on_start = validation_due(trainer, folder, step_of(start))
-    with StopPolitely() as stop, _event_errors_told_once():
+    with StopPolitely() as stop:
         trainer.add_callback(stop)
         try:
             trainer.train(resume_from_checkpoint=None if start is None else str(start))
