@@ -14,7 +14,7 @@ help: ## Show what can be made.
 
 # Everything here goes on where it was stopped, and what is finished is not done again.
 run: $(INSTALLED) ## Train both Transformers, measure them, look inside: report.html, in ten minutes.
-	$(BIN)/linformer compare configs/first-look.yaml --vary model.projection=full,linear --out runs/first-look
+	$(BIN)/linformer compare first-look --vary model.projection=full,linear --out runs/first-look
 	$(BIN)/linformer bench grid --quick --out results/first-look/grid.jsonl
 	$(BIN)/linformer bench growth --out results/first-look/growth.jsonl
 	$(BIN)/linformer spectrum runs/first-look/projection-full --text python-docs --out results/first-look/spectrum.jsonl

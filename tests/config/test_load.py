@@ -19,7 +19,7 @@ from linformer_kit.config.schema import RunConfig
 from linformer_kit.config.yaml_text import parse
 from linformer_kit.errors import UserError
 
-CONFIGS = sorted((Path(__file__).parents[2] / "configs").glob("*.yaml"))
+CONFIGS = sorted((Path(__file__).parents[2] / "src/linformer_kit/configs").glob("*.yaml"))
 GOOD = {"task": "mlm", "run": "r", "data": {"train": "python-docs"}, "model": {"k": 16}}
 
 

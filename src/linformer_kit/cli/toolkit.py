@@ -23,7 +23,12 @@ TABLES = (".csv", ".tsv", ".parquet")  # what `predict --file` does not read
 JSON = (".jsonl", ".ndjson", ".json")  # a list of numbers a line: features, not texts
 PARTS = ("train", "validation", "test")
 
-Config = Annotated[Path, typer.Argument(metavar="CONFIG.yaml", help="The configuration.")]
+Config = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="A YAML file, or the name of a shipped one (`linformer configs`)."
+    ),
+]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="For example train.steps=100.")
 ]
@@ -35,8 +40,28 @@ Overwrite = Annotated[
 
 def add_to(app: typer.Typer) -> None:
     """Make these commands of `linformer`."""
-    for command in (prepare, train, evaluate, compare, predict, runs):
+    for command in (configs, prepare, train, evaluate, compare, predict, runs):
         app.command()(command)
+
+
+def configs(
+    name: Annotated[str | None, typer.Argument(help="The one to copy.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="The file or folder to copy it to (default: here).")
+    ] = None,
+) -> None:
+    """List the shipped configurations, or copy one to change it."""
+    with packages():
+        from ..config import shipped
+
+        if name is not None:
+            typer.echo(f"copied to {shipped.copy(name, Path() if to is None else to)}")
+            return
+        if to is not None:
+            raise UserError("--to needs the name of a configuration: linformer configs quick-mlm.")
+        width = max(map(len, shipped.names()))
+        for one in shipped.names():
+            typer.echo(f"{one:{width}}  {shipped.summary(one)}")
 
 
 def prepare(config: Config, overrides: Overrides = None) -> None:

@@ -84,7 +84,7 @@ class ComparisonFolder:
         except OSError as error:
             raise UserError(
                 f"cannot write to {self.path}: {error.strerror or error}. The runs are kept; make "
-                "room and give the same command again."
+                "room and give the same command again, without --overwrite."
             ) from error
 
     def records(self) -> list[dict[str, Any]]:

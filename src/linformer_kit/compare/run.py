@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import load as configs
-from ..config import yaml_text
 from ..data.prepare import prepare
 from ..errors import UserError, user_input
 from ..evaluate.metrics import numbers
@@ -122,7 +121,7 @@ def planned_runs(
 ) -> list[Run]:
     """Each different run once, seed after seed within a variant."""
     with user_input(f"cannot read the configuration {path}"):
-        values = yaml_text.parse(path.read_text(encoding="utf-8"))
+        values = configs.read(path)
     runs: list[Run] = []
     known: dict[str, Variant] = {}
     for variant in chosen:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from ..errors import UserError, user_input
-from . import limits, yaml_text
+from . import limits, shipped, yaml_text
 from .model_keys import check_model_keys
 from .model_section import ModelSection
 from .schema import DataSection, EvaluateSection, RunConfig, Task, TokenizerSection, TrainSection
@@ -36,7 +36,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The values of a configuration file, as they are written there."""
+    """The values of a configuration file, or of a shipped one by its name, as written there."""
+    path = shipped.resolve(path)
     with user_input(f"cannot read the configuration {path}"):
         if path.exists() and not path.is_file():  # a pipe would wait for someone to write
             raise UserError(f"the configuration {path} is not a regular file.")

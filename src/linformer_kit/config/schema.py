@@ -1,6 +1,7 @@
 """Every key of a run's configuration, with its type, its default and what it may be.
 
-The shipped files in `configs/` carry a comment on each key; a test holds them to this schema.
+The shipped files in `linformer_kit/configs/` have a comment on each key; a test checks them against
+this schema.
 """
 
 from __future__ import annotations

@@ -6,10 +6,11 @@ import json
 import os
 from dataclasses import replace
 from datetime import datetime, timezone
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__
-from ..errors import reason_of
+from ..errors import reason_of, user_input
 from ..figures.interactive import drawing
 from ..figures.pictures import MADE_BY
 from ..figures.pictures import pictures as pictures_of
@@ -50,10 +51,12 @@ def write_report(
     evidence = replace(evidence, problems=[*evidence.problems, *problems])
     if files:
         _check_pictures(folder, list(files), path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for name, data in files.items():
-        folder.mkdir(exist_ok=True)
-        _replace(folder / name, data)
+    writing = partial(user_input, f"cannot write {path}", remedy="Name another file with --out.")
+    with writing():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for name, data in files.items():
+            folder.mkdir(exist_ok=True)
+            _replace(folder / name, data)
     said = answer(evidence)
     text = page(
         title=title,
@@ -65,7 +68,8 @@ def write_report(
         pictures=folder.name if files else None,
     )
     check_replaceable(path, *MARKERS)
-    _replace(path, text.encode(errors="replace"))
+    with writing():
+        _replace(path, text.encode(errors="replace"))
     return Report(path, [folder / name for name in files], said, evidence)
 
 

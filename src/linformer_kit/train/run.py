@@ -24,7 +24,7 @@ from ..data.masking import Masking
 from ..data.order import TrainingOrder
 from ..data.prepare import Prepared, prepare
 from ..data.rows import Rows
-from ..errors import UserError
+from ..errors import UserError, user_input
 from ..evaluate.metrics import Metrics
 from ..runs.lock import lock_run
 from ..runs.models import step_of
@@ -311,7 +311,8 @@ def make_trainer(
 def _events(folder: Path) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(log_dir=str(folder))
+    with user_input(f"cannot write to {folder}", remedy=RESUME_HINT):
+        return SummaryWriter(log_dir=str(folder))
 
 
 @contextmanager

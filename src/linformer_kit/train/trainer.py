@@ -17,7 +17,6 @@ import numpy as np
 import torch
 from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
-from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 
@@ -40,6 +39,11 @@ if TYPE_CHECKING:
 TRAINERS_OWN = (
     "runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch",
 )  # fmt: skip
+
+
+# What torch.save, safetensors and tokenizers say of a file that cannot be written: they raise no
+# OSError.
+CANNOT_WRITE = ("iostream", "inline_container", "write", "os error", "I/O error")
 
 
 class SeedEveryStep(TrainerCallback):
@@ -263,11 +267,7 @@ class saving:  # noqa: N801  (reads as a verb, like contextlib's)
         reason = None
         if isinstance(error, OSError):
             reason = error.strerror or str(error)
-        elif isinstance(error, SafetensorError) or (
-            # torch.save has no error of its own for a file that cannot be written
-            isinstance(error, RuntimeError)
-            and any(word in str(error) for word in ("iostream", "inline_container", "write"))
-        ):
+        elif isinstance(error, Exception) and any(word in str(error) for word in CANNOT_WRITE):
             reason = f"writing failed, is the disk full? ({str(error).splitlines()[0]})"
         if reason is not None:
             shutil.rmtree(self.staging, ignore_errors=True)
