@@ -2,44 +2,107 @@
 
     python -m benchmarks.kept_memory --length 16384 --dropout 0.1 --rounds 3
 
-It cannot be taken back, so every measurement is a process of its own; those with and without take
-turns. Each trains a small encoder for some steps and tells the time of a step, the pages that were
-new to the process in the last one, and the peak of its memory. JSON, a line a process.
+It cannot be undone, so every measurement is a process of its own; processes with and without take
+turns. Each trains a small encoder for some steps and measures the time of a step, the new pages of
+the last step, and its peak memory.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import statistics
 import subprocess
 import sys
 import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
 from linformer_kit import LinformerEncoder, keep_memory
-from linformer_kit.measure import machine
+from linformer_kit.bench import settings as options
+from linformer_kit.bench.catalog import Benchmark
+from linformer_kit.bench.results import megabytes
+from linformer_kit.bench.settings import Point, Settings
+from linformer_kit.bench.views import Column, Results, Table
+from linformer_kit.cli.bench import main
+from linformer_kit.config import limits
+from linformer_kit.measure import quantities
+from linformer_kit.measure.cells import Cell
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from linformer_kit.measure.records import Record
+    from linformer_kit.measure.timing import Say
+
+VARIANTS = ("without", "with")
 
 
-def measure(arguments: argparse.Namespace) -> dict[str, object]:
+@dataclass(frozen=True, kw_only=True)
+class KeptSettings(Settings):
+    """An encoder of dim 512."""
+
+    length: int = options.size(16384, about="Length n.", quick=256, high=limits.LENGTH)
+    k: int = options.k(256, quick=32)
+    depth: int = options.depth(2)
+    dropout: float = options.option(0.1, "Rate of dropout.", low=0, below=1)
+    steps: int = options.size(6, about="Training steps of a process.", quick=2, high=limits.COUNT)
+    rounds: int = options.rounds(3, quick=1, about="Processes of each kind.")
+    threads: int = options.threads()
+
+    def check(self) -> None:
+        Point(dim=512, num_heads=8, k=self.k, length=self.length, depth=self.depth).check_fits()
+
+
+BENCHMARK = Benchmark(
+    help="Training steps with keep_memory() and without: time, new pages, peak memory.",
+    settings=KeptSettings,
+    module="benchmarks.kept_memory",
+    results=Results(
+        bench="kept_memory",
+        keys=("length", "k", "keep_memory"),
+        sizes=("depth", "dropout"),
+        caption="{depth} encoder layers of dim 512, dropout {dropout}; medians of processes",
+        tables=(
+            Table(
+                title="Training with keep_memory() and without",
+                rows=(("n", "length"), ("k", "k")),
+                across="keep_memory",
+                columns=tuple(
+                    Column(title=f"{title}, {name}", of=name, field=field, show=show)
+                    for title, field, show in (
+                        ("time", "best", quantities.seconds),
+                        ("new pages", "new_pages", "{:,.0f}".format),
+                        ("peak", "peak_bytes", megabytes),
+                    )
+                    for name in VARIANTS
+                ),
+            ),
+        ),
+    ),
+)
+
+
+def train(settings: KeptSettings, variant: str) -> dict[str, float]:
     """Train in this process."""
-    torch.set_num_threads(arguments.threads)
-    torch.manual_seed(0)
-    kept = arguments.measure == "with" and keep_memory()
+    torch.set_num_threads(settings.threads)
+    torch.manual_seed(settings.seed)
+    if variant == "with":
+        keep_memory()
     encoder = LinformerEncoder(
         dim=512,
-        depth=arguments.depth,
+        depth=settings.depth,
         num_heads=8,
-        max_length=arguments.length,
-        k=arguments.k,
-        dropout=arguments.dropout,
+        max_length=settings.length,
+        k=settings.k,
+        dropout=settings.dropout,
     )
     optimizer = torch.optim.AdamW(encoder.parameters())
-    x = torch.randn(1, arguments.length, 512)
-    seconds = []
-    for _ in range(arguments.steps):
+    x = torch.randn(1, settings.length, 512)
+    seconds, pages = [], 0
+    for _ in range(settings.steps):
         pages = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
         start = time.perf_counter()
         encoder(x).square().mean().backward()
@@ -48,7 +111,6 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
         seconds.append(time.perf_counter() - start)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
-        "keep_memory": kept,
         "best": min(seconds),
         "median": statistics.median(seconds),
         "new_pages": usage.ru_minflt - pages,
@@ -56,40 +118,45 @@ def measure(arguments: argparse.Namespace) -> dict[str, object]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--length", type=int, default=16384)
-    parser.add_argument("--k", type=int, default=256)
-    parser.add_argument("--depth", type=int, default=2)
-    parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--measure", choices=("with", "without"), help="in this process, once")
-    arguments = parser.parse_args()
-    if arguments.measure:
-        print(json.dumps(measure(arguments)))
-        return
-    found: dict[str, list[dict[str, float]]] = {"without": [], "with": []}
-    for _ in range(arguments.rounds):
-        for which, results in found.items():
-            child = subprocess.run(
-                [sys.executable, "-m", "benchmarks.kept_memory", *sys.argv[1:], "--measure", which],
-                capture_output=True,
-                text=True,
-                check=True,
-            )
-            print(child.stdout, end="", flush=True)
-            results.append(json.loads(child.stdout))
-    for name in ("best", "median", "peak_bytes"):
-        without, kept = (
-            statistics.median(result[name] for result in results) for results in found.values()
+def cells(settings: KeptSettings) -> list[Cell]:
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        found: dict[str, list[dict[str, float]]] = {variant: [] for variant in VARIANTS}
+        for number in range(1, settings.rounds + 1):
+            for variant, processes in found.items():
+                say(f"{variant}, process {number} of {settings.rounds}")
+                processes.append(_in_process(settings, variant))
+        return [
+            {name: statistics.median(one[name] for one in processes) for name in processes[0]}
+            | {"processes": processes}
+            for processes in found.values()
+        ]
+
+    names = ("length", "k", "depth", "dropout", "steps", "rounds")
+    return [
+        Cell(
+            name=f"n {settings.length:,}",
+            settings={name: getattr(settings, name) for name in names},
+            variants=[{"keep_memory": variant} for variant in VARIANTS],
+            run=run,
         )
-        print(json.dumps({"of": name, "with_over_without": kept / without}))
-    print(json.dumps(machine.describe(seed=0, threads=arguments.threads)))
+    ]
+
+
+def _in_process(settings: KeptSettings, variant: str) -> dict[str, float]:
+    code = (
+        "import json, sys; from benchmarks.kept_memory import KeptSettings, train; "
+        "given = json.load(sys.stdin); print(json.dumps(train(KeptSettings(**given[0]), given[1])))"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code],
+        input=json.dumps([asdict(settings), variant]),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(child.stdout)
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    main(BENCHMARK)

@@ -45,7 +45,9 @@ class LossSettings(Settings):
     kinds: tuple[str, ...] = options.option(
         tuple(MODELS), "Language models, with commas.", choices=tuple(MODELS)
     )
-    length: int = options.size(16384, about="Tokens of an input.", quick=512, high=limits.LENGTH)
+    length: int = options.size(
+        16384, about="Tokens of an input.", quick=512, low=256, high=limits.LENGTH
+    )
     vocabulary: int = options.size(
         32000, about="Size of the vocabulary.", quick=1000, high=limits.VOCABULARY
     )

@@ -12,7 +12,18 @@ import torch
 from benchmarks.peer_equality import COPIES, largest_difference
 from benchmarks.peer_models import PEERS, build
 
-from benchmarks import budget, keras_time, onnx_time, peers, roofline
+from benchmarks import (
+    budget,
+    causal_speed,
+    generation,
+    kept_memory,
+    keras_time,
+    layer_parts,
+    loss_memory,
+    onnx_time,
+    peers,
+    roofline,
+)
 from linformer_kit.bench.gemm import step_flops
 from linformer_kit.bench.implementations import build as build_encoder
 from linformer_kit.bench.settings import Point
@@ -114,6 +125,28 @@ def test_a_table_is_printed_and_the_records_make_figures(
     _, text, err = run(capsys, module, "--quick", *TINY, *arguments.split(), "--out", str(out))
     assert "0 records added to" in text
     assert "and not measured again" in err
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "records"),
+    [
+        (causal_speed, "--dim 32 --heads 2 --lengths 64 --alone 128 --contexts 32,64", 3 + 3 + 4),
+        (generation, "--at 32,64 --over 8 --read", 2 * (2 + 2 + 2)),
+        (kept_memory, "--length 64 --k 8 --depth 1", 2),
+        (layer_parts, "--length 64 --k 8 --dim 32", 11 + 1 + 2),
+        (loss_memory, "--length 256", 2 * 2),
+    ],
+    ids=["causal_speed", "generation", "kept_memory", "layer_parts", "loss_memory"],
+)
+def test_a_script_prints_its_table_and_resumes(capsys, tmp_path, module, arguments, records):
+    words = ["--quick", "--threads", "1", *arguments.split(), "--out", str(tmp_path / "r.jsonl")]
+    code, text, err = run(capsys, module, *words)
+    assert code == 0, err
+    assert "━" in text
+    assert f"{records} records added to" in text
+    assert [r["note"] for r in read_records(tmp_path / "r.jsonl").records if r.get("note")] == []
+    code, again, _ = run(capsys, module, *words)
+    assert again.replace("\n0 records", f"\n{records} records") == text
 
 
 def test_keras_predictions_are_timed_in_turn(capsys, tmp_path):

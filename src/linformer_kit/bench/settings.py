@@ -56,7 +56,12 @@ heads = partial(size, about="Attention heads.", high=limits.WIDTH)
 depth = partial(size, about="Layers.", high=limits.LAYERS)
 batch = partial(size, about="Inputs at a time.", high=limits.BATCH)
 rounds = partial(size, about="Rounds; fewer for runs of over a second.", high=1_000_000)
-threads = partial(size, 2, about="Threads to compute with.", high=limits.THREADS)
+
+
+def threads(default: int = 2) -> Any:
+    return size(default, about="Threads to compute with.", high=limits.THREADS)
+
+
 memory = partial(
     option, True, about="Also measure peak memory, in processes.", names=("--memory/--no-memory",)
 )
