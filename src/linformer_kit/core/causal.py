@@ -225,13 +225,13 @@ class CausalLinformerAttention(RotaryHeads):
         """One token: x (B, 1, M) at position (B) -> (B, 1, M) and the state after it."""
         window = self.window
         query, key, plain_key, value = self.rotated_heads(x, position[:, None])
-        row = torch.arange(2 * window, device=x.device)
-        here = (position[:, None] % (2 * window) == row)[:, None, :, None]  # (B, 1, 2W, 1)
+        ring_positions = self._ring_positions(position)  # (B, 2W)
+        here = (ring_positions == position[:, None])[:, None, :, None]  # (B, 1, 2W, 1)
         ring_key = torch.where(here, key.transpose(1, 2), state.key)
         ring_value = torch.where(here, value.transpose(1, 2), state.value)
         first = (position // window - 1).clamp_min(0) * window
         shown_key, shown_value = ring_key.transpose(1, 2), ring_value.transpose(1, 2)
-        visible = self._ring_positions(position) >= first[:, None]  # (B, 2W)
+        visible = ring_positions >= first[:, None]  # (B, 2W)
         filled = position >= 2 * window
         if _may_be_any(filled):
             slot_key, slot_value = self._slots(state.slot_sums, dtype=x.dtype)  # (B, K, G, D)
