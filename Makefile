@@ -12,7 +12,7 @@ BACKENDS_INSTALLED := $(BACKENDS)/.installed
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Everything here goes on where it was stopped, and what is finished is not done again.
+# If interrupted, every command here resumes; what is finished is not done again.
 run: $(INSTALLED) ## Train both Transformers, measure them, look inside: report.html, in ten minutes.
 	$(BIN)/linformer compare first-look --vary model.projection=full,linear --out runs/first-look
 	$(BIN)/linformer bench grid --quick --out results/first-look/grid.jsonl
@@ -44,7 +44,7 @@ docs-serve: $(DOCS_INSTALLED) ## Serve the documentation on http://127.0.0.1:800
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 clean: ## Remove the environment and everything that tools have left; results/ and runs/ stay.
-	rm -rf .venv $(BACKENDS) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf .venv $(BACKENDS) build dist .pytest_cache site .mypy_cache .ruff_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt
