@@ -18,7 +18,7 @@ from linformer_kit.bench.catalog import (
     [
         (AttentionSettings, {"rounds": 0}, "rounds must be at least 1: got 0"),
         (AttentionSettings, {"limit": 0.0}, "limit must be more than 0: got 0"),
-        (AttentionSettings, {"dropout": 1.0}, "dropout must be below 1: got 1"),
+        (AttentionSettings, {"dropout": 1.0}, "dropout must be at least 0 and below 1: got 1"),
         (AttentionSettings, {"dropout": float("nan")}, "dropout must be finite: got nan"),
         (AttentionSettings, {"layers": ("decoder",)}, "layers must be one of .* got 'decoder'"),
         (AttentionSettings, {"modes": ("train",)}, "one of .* Did you mean 'training'"),

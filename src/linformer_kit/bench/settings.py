@@ -163,11 +163,13 @@ def _check(name: str, value: Any, rule: Option) -> None:
         return
     if isinstance(value, float) and not math.isfinite(value):
         raise ValueError(f"{name} must be finite: got {value:g}.")
+    if rule.below is not None and not (rule.low or 0) <= value < rule.below:
+        raise ValueError(
+            f"{name} must be at least {rule.low or 0} and below {rule.below:g}: got {value}."
+        )
     if rule.low is not None and value < rule.low:
         raise ValueError(f"{name} must be at least {rule.low}: got {value}.")
     if rule.high is not None and value > rule.high:
         raise ValueError(f"{name} must be at most {rule.high}: got {value}.")
     if rule.above is not None and not value > rule.above:
         raise ValueError(f"{name} must be more than {rule.above:g}: got {value:g}.")
-    if rule.below is not None and not value < rule.below:
-        raise ValueError(f"{name} must be below {rule.below:g}: got {value:g}.")
