@@ -121,6 +121,6 @@ def _made(evidence: Evidence) -> str:
     return (
         f"Made by linformer-kit {__version__} on {now} of {len(evidence.records)} records and "
         f"{len(evidence.runs)} runs. Every figure was drawn from these records; no model ran for "
-        "this page. Times are the best of the rounds, all contestants taking turns; peak memory is "
+        "this page. Times are the best of the rounds, all models taking turns; peak memory is "
         "measured in fresh processes."
     )

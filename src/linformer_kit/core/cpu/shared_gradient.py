@@ -2,7 +2,7 @@
 
 In self-attention x has two readers: the compression E x and the queries. Autograd would allocate
 both gradients of x and add them; here the part of E x is accumulated into the part of the queries.
-This saves 6 to 7% of a training step of an attention layer (dim 512, n 512 to 4,096, one thread).
+This saves up to 7% of a training step of an attention layer (dim 512, n 512 to 4,096, one thread).
 
 The aliasing contract, for this file and its callers: `matmul_sharing_gradient` returns x as well.
 That returned x must have exactly one reader, and the backward pass of the reader must make a new
