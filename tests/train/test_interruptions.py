@@ -351,11 +351,7 @@ def resume_ranks(tmp_path, path):
     return commands.results(tmp_path / "run")
 
 
-@pytest.mark.parametrize("asked", [slow([0]), [1], slow([1, 0])])
-def test_processes_stop_after_the_same_step_whichever_is_asked(
-    tmp_path, uninterrupted_ranks, asked
-):
-    path = tiny.write(tmp_path)
+def stop_ranks(tmp_path, path, asked):
     ranks, places = start_ranks(tmp_path, path, commands.pause_in_step, 5)
     for rank in asked:
         ranks[rank].send(signal.SIGTERM)
@@ -365,10 +361,23 @@ def test_processes_stop_after_the_same_step_whichever_is_asked(
     assert [rank.err for rank in ranks] == ["", ""]
     said = "Stopped: saved at step 5. The same command resumes."
     assert ranks[0].out.splitlines()[-1] == said
+    assert ranks[1].out == ""
+
+
+def test_processes_stop_after_the_same_step_if_one_is_asked(tmp_path):
+    stop_ranks(tmp_path, tiny.write(tmp_path), [1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("asked", [[0], [1], [1, 0]])
+def test_processes_that_were_stopped_resume_to_the_same_bits(tmp_path, uninterrupted_ranks, asked):
+    path = tiny.write(tmp_path)
+    stop_ranks(tmp_path, path, asked)
     assert resume_ranks(tmp_path, path) == uninterrupted_ranks
 
 
-@pytest.mark.parametrize("killed", [slow(0), slow(1)])
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [0, 1])
 def test_one_of_two_processes_is_killed_the_other_ends_and_the_same_command_resumes(
     tmp_path, uninterrupted_ranks, killed
 ):

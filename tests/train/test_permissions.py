@@ -14,6 +14,7 @@ import pytest
 from linformer_kit.train.run_folder import RunFolder
 
 from . import commands, tiny
+from .commands import slow
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() == 0 and not sys.platform.startswith("linux"),
@@ -119,7 +120,7 @@ def pause_as_ordinary_user(given):
     commands.pause_in_step(given)
 
 
-@pytest.mark.parametrize("place", ["checkpoints", "metrics.jsonl", "."])
+@pytest.mark.parametrize("place", ["checkpoints", slow("metrics.jsonl"), slow(".")])
 def test_a_folder_that_is_closed_during_the_run_is_one_line_and_it_resumes(
     tmp_path, results, place
 ):

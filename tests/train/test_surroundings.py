@@ -121,6 +121,7 @@ def turn_back_the_clock(given):
     time.time = backwards
 
 
+@pytest.mark.slow
 def test_the_clock_may_go_backwards(tmp_path, results):
     path = tiny.write(tmp_path)
     command, _ = commands.start_and_pause(tmp_path, path, commands.pause_in_step, 7)
@@ -135,7 +136,7 @@ def test_the_clock_may_go_backwards(tmp_path, results):
 
 NAMES = [
     "a b [red]ü☃漢字[/red]",
-    "*?[x]{y}%(z)s$HOME'\"\\<b>&amp;",
+    slow("*?[x]{y}%(z)s$HOME'\"\\<b>&amp;"),
     slow("-run"),
     slow("--overwrite"),
     slow("~"),
