@@ -37,8 +37,8 @@ def load(path: Path, overrides: Sequence[str] = ()) -> RunConfig:
 
 def read(path: Path) -> dict[str, Any]:
     """The values of a configuration file, or of a shipped one by its name, as written there."""
-    path = shipped.resolve(path)
     with user_input(f"cannot read the configuration {path}"):
+        path = shipped.resolve(path)
         if path.exists() and not path.is_file():  # a pipe would wait for someone to write
             raise UserError(f"the configuration {path} is not a regular file.")
         with path.open("rb") as file:
