@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .run_folder import RunFolder
     from .trainer import RunTrainer
 
-STOPPED = 130  # the exit code of a program ended by Ctrl-C
 HANGUP = getattr(signal, "SIGHUP", None)  # not on every system
 SIGNALS = [n for n in (signal.SIGINT, signal.SIGTERM, HANGUP) if n is not None]
 
