@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from . import attention_trace, checks
+from . import attention_trace, checks, window_attention
 from .compressed_kv import CompressedKV, ContextKV, FoldedKV, fold
 from .cost import AttentionShape
 from .cpu.attention import attend_in_blocks
@@ -44,8 +44,8 @@ class LinformerAttention(nn.Module):
 
     Args:
         dim, num_heads: M, the width of the input and the output, and H.
-        max_length: the longest context. `linear` and `fixed` refuse longer ones; the window kinds
-            use windows of ceil(max_length / k); `dynamic` and `full` do not need it.
+        max_length: the longest context. `linear` and `fixed` refuse longer ones; the segment kinds
+            use segments of ceil(max_length / k); `dynamic` and `full` do not need it.
         k: the number of compressed rows; `full` does not need it.
         projection: the kind of E and F, see `projection.py`. `full` is ordinary attention.
         sharing: `none` (E and F for each key/value head), `headwise` (one E, one F), `kv` (E = F),
@@ -62,6 +62,9 @@ class LinformerAttention(nn.Module):
             and conv.
         plan: a fixed order of the matrix products; None chooses the cheapest for each call.
         external_projection: the projection is passed to each call (layerwise sharing).
+        window: a query also sees at least this many positions on each side exactly, see
+            `window_attention.py`; 0 for none, as in the paper. With a window k may be 0.
+        global_tokens: how many positions, the first ones, see and are seen by all exactly.
 
     A padded position (mask False) never affects an output or a gradient, even if it is NaN. Output
     rows at padded positions are zero.
@@ -87,12 +90,17 @@ class LinformerAttention(nn.Module):
         keep_scale: bool = True,
         plan: Plan | None = None,
         external_projection: bool = False,
+        window: int = 0,
+        global_tokens: int = 0,
     ) -> None:
         super().__init__()
         head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
         checks.probability("dropout", dropout)
         checks.one_of("dropout_kind", dropout_kind, get_args(DropoutKind))
         check_projection(projection, sharing, k, max_length)
+        window_attention.check(window, global_tokens, kind=projection, k=k)
+        self.window, self.global_tokens = window, global_tokens
+        self.branch: window_attention.Branch = "both"
         self.dim, self.head_dim = dim, head_dim
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.context_dim = dim if context_dim is None else context_dim
@@ -108,7 +116,7 @@ class LinformerAttention(nn.Module):
         out_bias = bias if out_bias is None else out_bias
         self.out_proj = nn.Linear(num_heads * head_dim, dim, bias=out_bias)
         self.projection: Projection | None = None
-        if projection != "full" and not external_projection:
+        if projection != "full" and k != 0 and not external_projection:
             self.projection = build_projection(
                 projection,
                 k=k,
@@ -118,10 +126,12 @@ class LinformerAttention(nn.Module):
                 dim=self.context_dim,
                 keep_scale=keep_scale,
             )
+        self.row_bias = window_attention.build_row_bias(self)
         reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def reset_parameters(self) -> None:
         reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
+        window_attention.reset_row_bias(self)
         if self.projection is not None:
             self.projection.reset_parameters()
 
@@ -140,6 +150,11 @@ class LinformerAttention(nn.Module):
         """The largest width between input and output."""
         return max(self.dim, self.num_heads * self.head_dim)
 
+    @property
+    def has_exact_keys(self) -> bool:
+        """Whether queries see some positions exactly, besides the compressed rows."""
+        return self.window > 0 or self.global_tokens > 0
+
     def forward(
         self,
         x: Tensor,
@@ -155,6 +170,8 @@ class LinformerAttention(nn.Module):
         """
         checks.sequence("x", x, self.dim, mask=mask)
         checks.context(x, context, context_mask, self.context_dim)
+        if self.has_exact_keys:
+            return window_attention.forward(self, x, mask, context, projection)
         if context is None:
             kv, x = self.compress_self(x, mask=mask, projection=projection)
         else:

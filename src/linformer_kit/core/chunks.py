@@ -10,7 +10,7 @@ from torch import Tensor
 def in_chunks(rows: Tensor, chunks: int, window: int) -> Tensor:
     """(B, N, ...) -> (B, C, W, ...), padded with zeros. A view if N fits."""
     missing = chunks * window - rows.shape[1]
-    if missing:
+    if torch.compiler.is_compiling() or missing:
         rows = F.pad(rows, (0, 0) * (rows.dim() - 2) + (0, missing))
     return rows.unflatten(1, (chunks, window))
 

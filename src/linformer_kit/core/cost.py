@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from .positions import LearnedPositions
-from .projection_kinds import WINDOW_KINDS, ProjectionKind, Sharing, sides_and_heads
+from .projection_kinds import SEGMENT_KINDS, ProjectionKind, Sharing, sides_and_heads
 
 if TYPE_CHECKING:
     from .activations import Activation
@@ -89,7 +89,7 @@ class AttentionShape:
 
     @property
     def width(self) -> int:
-        """The width of a window, for the kinds that have one."""
+        """The width of a segment, for the kinds that have one."""
         assert self.max_length is not None
         assert self.k is not None
         return math.ceil(self.max_length / self.k)
@@ -99,7 +99,7 @@ class AttentionShape:
         """R"""
         if self.projection == "full":
             return self.positions
-        if self.projection in WINDOW_KINDS:
+        if self.projection in SEGMENT_KINDS:
             return math.ceil(self.positions / self.width)
         assert self.k is not None
         return self.k

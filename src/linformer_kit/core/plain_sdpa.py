@@ -10,6 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
+def hidden(dtype: torch.dtype) -> float:
+    """The bias of a hidden key: its softmax is zero, and a query that sees nothing is not NaN, as
+    it would be with -inf.
+    """
+    return max(-1e30, torch.finfo(dtype).min / 2)
+
+
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, N, heads*D) -> (B, heads, N, D), a view."""
     return x.unflatten(2, (heads, -1)).transpose(1, 2)
@@ -26,12 +33,17 @@ def repeat_kv(rows: Tensor, heads: int) -> Tensor:
     return rows if groups == heads else rows.repeat_interleave(heads // groups, dim=-3)
 
 
-def attention_weights(query: Tensor, key: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(Q K^T / sqrt(D)): query (..., H, N, D), key (..., G, L, D) -> (..., H, N, L).
+def attention_weights(
+    query: Tensor, key: Tensor, mask: Tensor | None, bias: Tensor | None = None
+) -> Tensor:
+    """softmax(Q K^T / sqrt(D) + bias): query (..., H, N, D), key (..., G, L, D) -> (..., H, N, L).
 
-    mask broadcasts to (..., H, N, L), True = visible. A query that sees no key has zero weights.
+    mask and bias broadcast to (..., H, N, L), True = visible. A query whose mask shows no key has
+    zero weights.
     """
     scores = query @ repeat_kv(key, query.shape[-3]).mT * query.shape[-1] ** -0.5
+    if bias is not None:
+        scores = scores + bias
     if mask is None:
         return scores.softmax(-1)
     # Not -inf: a row that is all -inf would be NaN, and so would its gradient.
@@ -45,17 +57,17 @@ def plain_sdpa(
     value: Tensor,
     *,
     mask: Tensor | None = None,
+    bias: Tensor | None = None,
     causal: bool = False,
     drop: float = 0.0,
 ) -> Tensor:
-    """softmax(Q K^T / sqrt(D)) V: query (B, H, N, D), key and value (B, G, L, D) -> (B, H, N, D).
-
-    `drop` is the dropout rate of single weights.
+    """softmax(Q K^T / sqrt(D) + bias) V: query (B, H, N, D), key and value (B, G, L, D) ->
+    (B, H, N, D). `drop` is the dropout rate of single weights.
     """
     if causal:
         shape = query.shape[-2], key.shape[-2]
         mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
-    weights = attention_weights(query, key, mask)
+    weights = attention_weights(query, key, mask, bias)
     if drop:
         weights = F.dropout(weights, drop)
     return weights @ repeat_kv(value, query.shape[-3])

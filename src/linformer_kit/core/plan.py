@@ -25,7 +25,7 @@ import torch
 from . import checks
 from .cost import Attend, AttentionShape, Shorten, attend_flops, shorten_flops
 from .cpu.predicate import is_unmodified_linear
-from .projection_kinds import WINDOW_KINDS
+from .projection_kinds import SEGMENT_KINDS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,8 +69,8 @@ def plan_for(layer: LinformerAttention, context: Tensor, queries: int) -> Plan:
         # Sizes may be symbols, and one plan is used for all of them: the one for long inputs.
         length = layer.max_length or _LONG
         plan = choose(AttentionShape.of(layer, batch=1, length=length, context=length))
-        # The number of rows of a window kind is then a symbol too, which folding cannot handle.
-        foldable = foldable and layer.kind not in WINDOW_KINDS
+        # The number of rows of a segment kind is then a symbol too, which folding cannot handle.
+        foldable = foldable and layer.kind not in SEGMENT_KINDS
     else:
         batch, length, _ = context.shape
         plan = _cached(

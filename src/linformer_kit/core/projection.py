@@ -7,11 +7,11 @@ Every kind but `max` is an R x S matrix E (F for the values). The kinds differ i
 | linear  | learned                                                | <= max_length   |
 | fixed   | drawn once from N(0, 1/k) (Johnson-Lindenstrauss)      | <= max_length   |
 | dynamic | softmax over i of (x_i . W[j])                         | any             |
-| conv    | learned taps[i - j*width] inside window j, else 0      | any             |
-| mean    | 1 / width inside window j, else 0                      | any             |
-| max     | not a matrix: the largest value of window j            | any             |
+| conv    | learned taps[i - j*width] inside segment j, else 0      | any             |
+| mean    | 1 / width inside segment j, else 0                      | any             |
+| max     | not a matrix: the largest value of segment j            | any             |
 
-`linear` is here, the others in `fixed_`, `dynamic_` and `window_projection.py`;
+`linear` is here, the others in `fixed_`, `dynamic_` and `segment_projection.py`;
 `projection_kinds.py` builds a kind by its name. `full`, ordinary attention, needs no projection.
 
 A projection module owns the parameters. Called on an input it returns a `Compression`: E and F for
@@ -121,7 +121,7 @@ class MatrixCompression(Compression):
 
 
 class Projection(nn.Module):
-    """Base of the kinds. `k` rows, for inputs of up to (or windows cut from) `max_length`."""
+    """Base of the kinds. `k` rows, for inputs of up to (or segments cut from) `max_length`."""
 
     def __init__(self, *, k: int, max_length: int | None) -> None:
         super().__init__()

@@ -8,7 +8,7 @@ from . import checks
 from .dynamic_projection import DynamicProjection
 from .fixed_projection import FixedProjection
 from .projection import LinearProjection, Projection
-from .window_projection import ConvProjection, MaxProjection, MeanProjection
+from .segment_projection import ConvProjection, MaxProjection, MeanProjection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +18,8 @@ Sharing = Literal["none", "headwise", "kv", "layerwise"]
 
 PROJECTIONS: tuple[str, ...] = get_args(ProjectionKind)
 SHARINGS: tuple[str, ...] = get_args(Sharing)
-WINDOW_KINDS = ("conv", "mean", "max")
-NEED_MAX_LENGTH = ("linear", "fixed", *WINDOW_KINDS)
+SEGMENT_KINDS = ("conv", "mean", "max")
+NEED_MAX_LENGTH = ("linear", "fixed", *SEGMENT_KINDS)
 
 
 def count_matrices(sharing: Sharing, *, depth: int, num_kv_heads: int) -> int:
@@ -48,6 +48,8 @@ def check_projection(projection: str, sharing: str, k: int | None, max_length: i
             f"projection={projection!r} needs k, the number of compressed rows: got k=None. "
             "Only projection='full' has none."
         )
+    if k == 0:
+        return  # no compressed rows: a window alone, checked in `window_attention.py`
     checks.positive("k", k)
     if projection in NEED_MAX_LENGTH:
         if max_length is None:

@@ -72,28 +72,28 @@ def _visible_scale(row: Tensor, positions: list[int]) -> Tensor | float:
     return row.norm() / row[positions].norm()
 
 
-def _windows(length: int, width: int, positions: list[int]) -> list[list[int]]:
-    """The positions present in each window of `width`; windows with none are dropped."""
+def _segments(length: int, width: int, positions: list[int]) -> list[list[int]]:
+    """The positions present in each segment of `width`; segments with none are dropped."""
     starts = range(0, length, width)
-    windows = [[i for i in positions if start <= i < start + width] for start in starts]
-    return [window for window in windows if window]
+    segments = [[i for i in positions if start <= i < start + width] for start in starts]
+    return [segment for segment in segments if segment]
 
 
 def compress_by_filter(taps: Tensor, *, keep_scale: bool = True) -> Compress:
     """`conv`: row j is sum_t taps[t] x_(j*width + t), kernel and stride both `width`;
-    taps (heads, width). An incomplete window is scaled as in `compress_by_matrix`.
+    taps (heads, width). An incomplete segment is scaled as in `compress_by_matrix`.
     """
 
     def compress(head: int, inputs: Tensor, rows: Tensor, positions: list[int]) -> list[Tensor]:
         filter_ = taps[min(head, taps.shape[0] - 1)]
         width = filter_.shape[0]
         compressed = []
-        for window in _windows(rows.shape[0], width, positions):
+        for segment in _segments(rows.shape[0], width, positions):
             total = torch.zeros_like(rows[0])
-            for i in window:
+            for i in segment:
                 total = total + filter_[i % width] * rows[i]
             if keep_scale:
-                total = total * _visible_scale(filter_, [i % width for i in window])
+                total = total * _visible_scale(filter_, [i % width for i in segment])
             compressed.append(total)
         return compressed
 
@@ -101,16 +101,16 @@ def compress_by_filter(taps: Tensor, *, keep_scale: bool = True) -> Compress:
 
 
 def compress_by_mean(width: int) -> Compress:
-    """`mean`: row j is the mean of the positions present in window j."""
+    """`mean`: row j is the mean of the positions present in segment j."""
     return lambda head, inputs, rows, positions: [
-        rows[window].mean(0) for window in _windows(rows.shape[0], width, positions)
+        rows[segment].mean(0) for segment in _segments(rows.shape[0], width, positions)
     ]
 
 
 def compress_by_max(width: int) -> Compress:
-    """`max`: row j is the largest value of each channel in window j."""
+    """`max`: row j is the largest value of each channel in segment j."""
     return lambda head, inputs, rows, positions: [
-        rows[window].amax(0) for window in _windows(rows.shape[0], width, positions)
+        rows[segment].amax(0) for segment in _segments(rows.shape[0], width, positions)
     ]
 
 

@@ -18,7 +18,7 @@ def resize_max_length(module: nn.Module, max_length: int) -> nn.Module:
     """Give every projection and position table in `module` a new max_length, by interpolation.
 
     Each row of E is interpolated and keeps its norm, which keeps the scale of compressed rows.
-    Windows become wider or narrower; k stays. Works in place, so create the optimizer afterwards.
+    Segments become wider or narrower; k stays. Works in place, so create the optimizer afterwards.
     Fine-tune at the new length: interpolation is only an initialisation.
 
     Returns the same module.

@@ -43,10 +43,14 @@ def uses_flash(
 
 
 def flash_with_second_derivative(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, causal: bool
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    causal: bool,
 ) -> Tensor:
     """The fused kernel: query (B, H, N, D), key and value (B, G, L, D) -> (B, H, N, D)."""
-    bias = None
     if mask is not None:
         bias = torch.where(mask, query.new_zeros(()), query.new_full((), float("-inf")))
     result: Tensor = _Flash.apply(query, key, value, bias, causal)
@@ -54,7 +58,7 @@ def flash_with_second_derivative(
 
 
 class _Flash(torch.autograd.Function):
-    """`bias` is added to the scores: -inf where a key is hidden, else 0."""
+    """`bias` is added to the scores; -inf hides a key. It has no gradient."""
 
     @staticmethod
     def forward(
@@ -69,9 +73,10 @@ class _Flash(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, bias, result, logsumexp = ctx.saved_tensors
         if needs_plain_backward(grads[0]):
-            mask = None if bias is None else bias == 0
+            mask = None if bias is None else bias > float("-inf")
+            shown = None if mask is None else bias.masked_fill(~mask, 0.0)
             return plain_gradients(
-                lambda *rows: plain_sdpa(*rows, mask=mask, causal=ctx.causal),
+                lambda *rows: plain_sdpa(*rows, mask=mask, bias=shown, causal=ctx.causal),
                 (query, key, value),
                 grads[0],
                 ctx.needs_input_grad,

@@ -1,6 +1,6 @@
-"""Projections over windows: conv, mean and max.
+"""Projections over segments: conv, mean and max.
 
-Windows have the width ceil(max_length / k) and lie end to end, so an input of S positions gives
+Segments have the width ceil(max_length / k) and lie end to end, so an input of S positions gives
 ceil(S / width) rows: k at max_length, fewer below, and more above it.
 
 Legend: B batch, S context positions, R compressed rows, C channels, G key/value heads, D head size,
@@ -20,8 +20,8 @@ from .numerics import at_least_float32, batched_matmul, interpolate_keeping_norm
 from .projection import Compression, Projection, visible_scale
 
 
-class WindowCompression(Compression):
-    """E with the same taps in every window: `taps` (P, T, width), windows laid end to end."""
+class SegmentCompression(Compression):
+    """E with the same taps in every segment: `taps` (P, T, width), segments laid end to end."""
 
     def __init__(
         self,
@@ -37,18 +37,20 @@ class WindowCompression(Compression):
         if mask is None:
             present = torch.ones(1, length, dtype=torch.bool, device=taps.device)
         assert present is not None
-        self.windows = _in_windows(present[..., None], self.width).squeeze(-1)  # (1 or B, R, width)
-        self.keep = None if mask is None else self.windows.any(-1)
+        self.segments = _in_segments(present[..., None], self.width).squeeze(
+            -1
+        )  # (1 or B, R, width)
+        self.keep = None if mask is None else self.segments.any(-1)
         self.scale = self._scale(norm, length)
 
     def _scale(self, norm: Literal["l2", "count"] | None, length: int) -> Tensor | None:
-        """Keeps the size of a row whose window is incomplete: (1 or B, P, T, R)."""
+        """Keeps the size of a row whose segment is incomplete: (1 or B, P, T, R)."""
         complete = not torch.compiler.is_compiling() and length % self.width == 0
         if norm is None or (self.keep is None and complete):
             return None
         flat = self.taps.flatten(0, 1)  # (P*T, width)
         squares = at_least_float32(flat).square()
-        present = self.windows.to(squares.dtype)  # (1 or B, R, width)
+        present = self.segments.to(squares.dtype)  # (1 or B, R, width)
         if norm == "count":
             count = present.sum(-1, keepdim=True).clamp_min(1.0)
             scale = (self.width / count).expand(-1, -1, flat.shape[0])  # (1 or B, R, P*T)
@@ -58,38 +60,38 @@ class WindowCompression(Compression):
         return scale.unflatten(-1, self.taps.shape[:2]).permute(0, 2, 3, 1)
 
     def compress_input(self, x: Tensor) -> Tensor:
-        windows = _in_windows(x, self.width)  # (B, R, width, C)
-        rows = self._filter(self.taps.flatten(0, 1), windows)  # (B, R, P*T, C)
+        segments = _in_segments(x, self.width)  # (B, R, width, C)
+        rows = self._filter(self.taps.flatten(0, 1), segments)  # (B, R, P*T, C)
         rows = rows.unflatten(2, self.taps.shape[:2]).permute(0, 2, 3, 1, 4)
         return rows if self.scale is None else rows * self.scale[..., None].to(rows.dtype)
 
     def compress_keys(self, rows: Tensor, side: int) -> Tensor:
         taps = self.taps[min(side, self.taps.shape[0] - 1)]  # (T, width)
-        windows = _in_windows(rows.flatten(2), self.width)  # (B, R, width, G*D)
+        segments = _in_segments(rows.flatten(2), self.width)  # (B, R, width, G*D)
         if taps.shape[0] == 1:
-            result = self._filter(taps, windows).squeeze(2)  # (B, R, G*D)
+            result = self._filter(taps, segments).squeeze(2)  # (B, R, G*D)
             result = result.unflatten(2, rows.shape[2:]).transpose(1, 2)
         else:
-            windows = windows.unflatten(3, rows.shape[2:])
-            result = torch.einsum("gw,brwgd->bgrd", taps, windows)
+            segments = segments.unflatten(3, rows.shape[2:])
+            result = torch.einsum("gw,brwgd->bgrd", taps, segments)
         if self.scale is None:
             return result
         scale = self.scale[:, min(side, self.scale.shape[1] - 1), ..., None]
         return result * scale.to(result.dtype)
 
     @staticmethod
-    def _filter(taps: Tensor, windows: Tensor) -> Tensor:
-        """taps (F, width) over windows (B, R, width, C) -> (B, R, F, C)"""
-        return batched_matmul(taps, windows.flatten(0, 1)).unflatten(0, windows.shape[:2])
+    def _filter(taps: Tensor, segments: Tensor) -> Tensor:
+        """taps (F, width) over segments (B, R, width, C) -> (B, R, F, C)"""
+        return batched_matmul(taps, segments.flatten(0, 1)).unflatten(0, segments.shape[:2])
 
     def row_sums(self) -> Tensor:
-        sums = self.windows.to(self.taps.dtype) @ self.taps.flatten(0, 1).T  # (1 or B, R, P*T)
+        sums = self.segments.to(self.taps.dtype) @ self.taps.flatten(0, 1).T  # (1 or B, R, P*T)
         sums = sums.unflatten(-1, self.taps.shape[:2]).permute(0, 2, 3, 1)
         return sums if self.scale is None else sums * self.scale
 
 
 class MaxCompression(Compression):
-    """The largest value of each window. Not a matrix: it is defined on the input alone."""
+    """The largest value of each segment. Not a matrix: it is defined on the input alone."""
 
     commutes = False
 
@@ -98,20 +100,20 @@ class MaxCompression(Compression):
         self.mask = mask
         self.keep = None
         if mask is not None:
-            self.keep = _in_windows(mask[..., None], width).squeeze(-1).any(-1)
+            self.keep = _in_segments(mask[..., None], width).squeeze(-1).any(-1)
 
     def compress_input(self, x: Tensor) -> Tensor:
         lowest = torch.finfo(x.dtype).min
         if self.mask is not None:
             x = x.masked_fill(~self.mask[..., None], lowest)
-        rows = _in_windows(x, self.width, fill=lowest).amax(2)  # (B, R, C)
+        rows = _in_segments(x, self.width, fill=lowest).amax(2)  # (B, R, C)
         if self.keep is not None:  # the lowest number must not be multiplied
             rows = rows.masked_fill(~self.keep[..., None], 0.0)
         return rows[:, None, None]
 
 
-class _WindowProjection(Projection):
-    """The kinds that cut the input into windows of `width` positions."""
+class _SegmentProjection(Projection):
+    """The kinds that cut the input into segments of `width` positions."""
 
     def __init__(self, *, k: int, max_length: int) -> None:
         super().__init__(k=k, max_length=max_length)
@@ -122,7 +124,7 @@ class _WindowProjection(Projection):
         super().resize(max_length)
 
     def _width(self, rows: int | None) -> int:
-        """Layers that share this module and have a smaller k have wider windows."""
+        """Layers that share this module and have a smaller k have wider segments."""
         assert self.max_length is not None
         return self.width if rows is None else math.ceil(self.max_length / rows)
 
@@ -130,7 +132,7 @@ class _WindowProjection(Projection):
         return f"{super().extra_repr()}, width={self.width}"
 
 
-class ConvProjection(_WindowProjection):
+class ConvProjection(_SegmentProjection):
     """A filter of `width` taps moved by `width`: `weight` (P, T, width).
 
     All channels have the same filter, so it commutes with W_k. W_k and W_v then mix the channels,
@@ -154,7 +156,7 @@ class ConvProjection(_WindowProjection):
                 f"conv has one filter of {self.width} taps, and so one k: got k={self.k} and "
                 f"{rows}. Use another sharing than 'layerwise', or the same k in every layer."
             )
-        return WindowCompression(
+        return SegmentCompression(
             self.weight, length=x.shape[1], mask=mask, norm="l2" if self.keep_scale else None
         )
 
@@ -164,17 +166,17 @@ class ConvProjection(_WindowProjection):
         self.weight = nn.Parameter(new, requires_grad=self.weight.requires_grad)
 
 
-class MeanProjection(_WindowProjection):
-    """The mean of the real positions in each window. No parameters."""
+class MeanProjection(_SegmentProjection):
+    """The mean of the real positions in each segment. No parameters."""
 
     def forward(self, x: Tensor, mask: Tensor | None, *, rows: int | None = None) -> Compression:
         width = self._width(rows)
         taps = x.new_full((1, 1, width), 1.0 / width)
-        return WindowCompression(taps, length=x.shape[1], mask=mask, norm="count")
+        return SegmentCompression(taps, length=x.shape[1], mask=mask, norm="count")
 
 
-class MaxProjection(_WindowProjection):
-    """The largest value of each channel of X in each window, before W_k and W_v. No parameters.
+class MaxProjection(_SegmentProjection):
+    """The largest value of each channel of X in each segment, before W_k and W_v. No parameters.
 
     The maximum is taken of the input, not of the keys: the two differ, and this one needs only k
     rows of W_k and W_v instead of n.
@@ -184,8 +186,8 @@ class MaxProjection(_WindowProjection):
         return MaxCompression(self._width(rows), mask=mask)
 
 
-def _in_windows(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
-    """x (B, S, C) -> (B, R, width, C); the last window is padded with `fill`. A view if S fits."""
+def _in_segments(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
+    """x (B, S, C) -> (B, R, width, C); the last segment is padded with `fill`. A view if S fits."""
     batch, length, channels = x.shape
     rows = (length + width - 1) // width
     missing = rows * width - length

@@ -1,0 +1,202 @@
+"""`attend_chunks` on PyTorch's fused CPU kernel, without copies of the keys.
+
+The near and the far keys are two calls of the kernel on strided views, for a block of chunks at a
+time. Two softmaxes over disjoint keys with results o_1, o_2 and log-sum-exps l_1, l_2 are merged
+exactly: o = o_2 + (o_1 - o_2) sigmoid(l_1 - l_2), l = log(exp l_1 + exp l_2). The backward pass of
+the kernel is called for each part with the merged o and l, which gives the gradient of the whole,
+so that nothing but o and l has to be saved.
+
+Legend: as in `core/chunk_attention.py`; c chunks of a block.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..plain_sdpa import repeat_kv
+from .blocks import rows_in_block
+from .flash import FLASH_BACKWARD, FLASH_FORWARD, HAS_FLASH
+from .predicate import eager_on_cpu, needs_plain_backward, plain_gradients
+
+if TYPE_CHECKING:
+    from ..chunk_attention import Keys
+
+
+def use_cpu_chunks(query: Tensor, near: Keys | None, far: Keys | None) -> bool:
+    """Whether the kernel can be used. A single kind of keys without a gradient needs no merging."""
+    return (
+        HAS_FLASH
+        and eager_on_cpu(query)
+        and not torch.is_autocast_enabled("cpu")
+        and query.numel() > 0
+        and query.dtype in (torch.float32, torch.float64)
+        and torch.backends.cuda.flash_sdp_enabled()  # of a CPU too: `sdpa_kernel` turns it off
+        and all(
+            keys is None or (keys.key.dtype == query.dtype and keys.key.numel() > 0)
+            for keys in (near, far)
+        )
+    )
+
+
+def attend_chunks_on_cpu(query: Tensor, near: Keys | None, far: Keys | None) -> Tensor:
+    """query (B, C, W, H, D) -> (B, C*W, H, D). Only where `use_cpu_chunks`."""
+    heads = query.shape[3]
+    parts: list[Tensor | None] = []
+    for keys in (near, far):
+        if keys is None:
+            parts += [None, None, None]
+        else:
+            key, value = (_repeat(rows, heads) for rows in (keys.key, keys.value))
+            parts += [key.contiguous(), value.contiguous(), keys.bias]
+    result: Tensor = _Chunks.apply(query.contiguous(), *parts)
+    return result.flatten(1, 2)
+
+
+def _repeat(rows: Tensor, heads: int) -> Tensor:
+    """(..., G, D) -> (..., H, D)"""
+    return repeat_kv(rows.unsqueeze(-2), heads).squeeze(-2)
+
+
+def _blocks(query: Tensor) -> list[tuple[int, slice]]:
+    """(sample, chunks) of each block of query (B, C, W, H, D)."""
+    batch, chunks, window, heads, size = query.shape
+    count = max(1, rows_in_block(heads * size) // window)
+    return [(b, slice(i, i + count)) for b in range(batch) for i in range(0, chunks, count)]
+
+
+def _by_head(rows: Tensor) -> Tensor:
+    """(c, W, H, D) -> (c, H, W, D), a view."""
+    return rows.transpose(1, 2)
+
+
+def _windows(rows: Tensor, query: Tensor, b: int, block: slice) -> Tensor:
+    """The windows (c, H, P*W, D) of a block: overlapping views of rows (B, C + P - 1, W, H, D)."""
+    chunks, window = query.shape[1:3]
+    reach = rows.shape[1] - chunks + 1
+    some = rows[b, block]
+    size = (min(block.stop, chunks) - block.start, some.shape[2], reach * window, some.shape[3])
+    step = some.stride()
+    return some.as_strided(size, (step[0], step[2], step[1], step[3]))
+
+
+def _pick(rows: Tensor, b: int, block: slice) -> Tensor:
+    """One block of a tensor (B or 1, C or 1, ...) that broadcasts."""
+    sample = rows[b if rows.shape[0] > 1 else 0]
+    return sample[block] if sample.shape[0] > 1 else sample
+
+
+def _calls(
+    query: Tensor, b: int, block: slice, parts: tuple[Tensor | None, ...]
+) -> list[tuple[Tensor, Tensor, Tensor | None]]:
+    """(key, value, bias) of the kernel's calls for one block: near, far."""
+    near_key, near_value, near_bias, far_key, far_value, far_bias = parts
+    calls = []
+    if near_key is not None and near_value is not None:
+        bias = None if near_bias is None else _pick(near_bias, b, block)
+        windows = [_windows(rows, query, b, block) for rows in (near_key, near_value)]
+        calls.append((windows[0], windows[1], bias))
+    if far_key is not None and far_value is not None:
+        bias = None if far_bias is None else _pick(far_bias, b, block).unsqueeze(2)
+        count = len(range(*block.indices(query.shape[1])))
+        rows = [_by_head(_pick(each, b, block)) for each in (far_key, far_value)]
+        calls.append((rows[0].expand(count, -1, -1, -1), rows[1].expand(count, -1, -1, -1), bias))
+    return calls
+
+
+class _Chunks(torch.autograd.Function):
+    """(B, C, W, H, D) -> (B, C, W, H, D). Saves the result and its log-sum-exp."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, *parts: Tensor | None) -> Tensor:
+        result = torch.empty_like(query)
+        logsumexps = []
+        for b, block in _blocks(query):
+            some = _by_head(query[b, block])
+            answers = [
+                FLASH_FORWARD(some, key, value, attn_mask=bias)
+                for key, value, bias in _calls(query, b, block, parts)
+            ]
+            mixed, logsumexp = answers[0]
+            if len(answers) == 2:
+                far, far_sum = answers[1]
+                share = torch.sigmoid(logsumexp - far_sum)[..., None].to(mixed.dtype)
+                mixed = torch.lerp(far, mixed, share)
+                logsumexp = torch.logaddexp(logsumexp, far_sum)
+            _by_head(result[b, block]).copy_(mixed)
+            logsumexps.append(logsumexp)
+        ctx.save_for_backward(query, *parts, result, *logsumexps)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        query, *others = ctx.saved_tensors
+        parts, result, logsumexps = tuple(others[:6]), others[6], others[7:]
+        if needs_plain_backward(grads[0]):
+            return plain_gradients(_plain, (query, *parts), grads[0], ctx.needs_input_grad)
+        upstream = grads[0].contiguous()
+        grad_query = torch.empty_like(query)
+        has_near, has_far = parts[0] is not None, parts[3] is not None
+        found = [None if each is None else torch.zeros_like(each) for each in parts]
+        for (b, block), logsumexp in zip(_blocks(query), logsumexps, strict=True):
+            some, grad, out = (_by_head(rows[b, block]) for rows in (query, upstream, result))
+            calls = _calls(query, b, block, parts)
+            for number, (key, value, bias) in enumerate(calls):
+                of_query, of_key, of_value = FLASH_BACKWARD(
+                    grad, some, key, value, out, logsumexp, 0.0, False, attn_mask=bias
+                )
+                into = _by_head(grad_query[b, block])
+                into.copy_(of_query) if number == 0 else into.add_(of_query)
+                if has_near and number == 0:
+                    _add_windows(found[0], of_key, b, block)
+                    _add_windows(found[1], of_value, b, block)
+                    continue
+                _add_far(found[3], of_key, b, block)
+                _add_far(found[4], of_value, b, block)
+                if ctx.needs_input_grad[6] and bias is not None:
+                    scores = some @ key.mT * some.shape[-1] ** -0.5 + bias
+                    weights = (scores - logsumexp[..., None]).exp()  # (c, H, W, L)
+                    dot = (grad * out).sum(-1)  # (c, H, W)
+                    total = (of_value * value).sum(-1) - (dot.unsqueeze(2) @ weights).squeeze(2)
+                    _add_bias(found[5], total, b, block)
+        assert has_near or has_far
+        return (
+            grad_query if ctx.needs_input_grad[0] else None,
+            *(g if need else None for g, need in zip(found, ctx.needs_input_grad[1:], strict=True)),
+        )
+
+
+def _add_windows(into: Tensor | None, windows: Tensor, b: int, block: slice) -> None:
+    """Add the gradients of overlapping windows (c, H, P*W, D) to their chunks."""
+    assert into is not None
+    window = into.shape[2]
+    for i in range(windows.shape[2] // window):
+        part = windows[:, :, i * window : (i + 1) * window]
+        first = block.start + i
+        _by_head(into[b, first : first + windows.shape[0]]).add_(part)
+
+
+def _add_far(into: Tensor | None, rows: Tensor, b: int, block: slice) -> None:
+    """Add the gradients (c, H, L, D) of far keys, which all chunks may share."""
+    assert into is not None
+    if into.shape[1] == 1:
+        _by_head(into[b]).add_(rows.sum(0, keepdim=True))
+    else:
+        _by_head(into[b, block]).add_(rows)
+
+
+def _add_bias(into: Tensor | None, total: Tensor, b: int, block: slice) -> None:
+    """Add the gradient (c, H, L) of a bias (B or 1, C or 1, H or 1, L)."""
+    assert into is not None
+    target = _pick(into, b, block)
+    target.add_(total.sum_to_size(target.shape))
+
+
+def _plain(query: Tensor, *parts: Tensor | None) -> Tensor:
+    """The same by differentiable operations."""
+    from ..chunk_attention import Keys, attend_chunks_plain
+
+    near, far = (None if part[0] is None else Keys(*part) for part in (parts[:3], parts[3:]))
+    return attend_chunks_plain(query, near, far).view_as(query)

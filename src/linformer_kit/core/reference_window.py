@@ -1,0 +1,113 @@
+"""Attention to an exact window and to compressed rows as plain loops: the oracle for
+`window_attention.py`.
+
+Legend: N positions, R compressed rows, H heads, G key/value heads, D head size, M model size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from .reference import affine, present
+
+if TYPE_CHECKING:
+    from .reference import Compress, ReferenceWeights
+
+
+def exact_positions(query: int, length: int, *, window: int, global_tokens: int) -> list[int]:
+    """The positions that a query sees exactly: its chunk of `window` positions, the chunks before
+    and after it, and the global ones. A global query sees all.
+    """
+    if query < global_tokens:
+        return list(range(length))
+    near = [i for i in range(length) if window and abs(i // window - query // window) <= 1]
+    return sorted({*range(min(global_tokens, length)), *near})
+
+
+def rows_stand_for(
+    rows: int, positions: list[int], exact: list[int], segment: int | None
+) -> list[float]:
+    """For each row, how many of the real `positions` outside `exact` it stands for: those in its
+    segment, or, without segments, an R-th of all.
+    """
+    outside = [i for i in positions if i not in exact]
+    if segment is None:
+        return [len(outside) / rows] * rows
+    occupied = sorted({i // segment for i in positions})  # segments of padding alone have no row
+    return [float(len([i for i in outside if i // segment == j])) for j in occupied]
+
+
+def window_attention(
+    x: Tensor,
+    weights: ReferenceWeights,
+    *,
+    num_heads: int,
+    num_kv_heads: int,
+    compress_key: Compress | None,
+    compress_value: Compress | None,
+    window: int,
+    global_tokens: int,
+    row_bias: Tensor | None = None,
+    segment: int | None = None,
+    compress_inputs: bool = False,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Self-attention of x (B, N, M), by loops over samples, heads and queries.
+
+    In one softmax: q . k_i / sqrt(D) for each exact position i, and for each compressed row j that
+    stands for m > 0 positions outside, q . k_j / sqrt(D) + log m + row_bias[h, j].
+    row_bias (H, R or 1) or None. Without compress_key there are no rows.
+    """
+    head_dim = weights.query.shape[0] // num_heads
+    length = x.shape[1]
+    outputs = []
+    for b in range(x.shape[0]):
+        positions = present(x, mask, b)
+        heads = []
+        for h in range(num_heads):
+            g = h * num_kv_heads // num_heads
+            of_kv = slice(g * head_dim, (g + 1) * head_dim)
+            sides = []
+            for weight, bias, compress in (
+                (weights.key, weights.key_bias, compress_key),
+                (weights.value, weights.value_bias, compress_value),
+            ):
+                own = (weight[of_kv], None if bias is None else bias[of_kv])
+                exact_rows, rows = affine(x[b], *own), []
+                if compress is not None and compress_inputs:
+                    rows = [affine(r, *own) for r in compress(g, x[b], x[b], positions)]
+                elif compress is not None:
+                    rows = compress(g, x[b], exact_rows, positions)
+                sides.append((exact_rows, rows))
+            (key, row_key), (value, row_value) = sides
+            own_rows = slice(h * head_dim, (h + 1) * head_dim)
+            q_bias = None if weights.query_bias is None else weights.query_bias[own_rows]
+            mixed = []
+            for i in range(length):
+                exact = exact_positions(i, length, window=window, global_tokens=global_tokens)
+                seen = [j for j in exact if j in positions]
+                stands_for = rows_stand_for(len(row_key), positions, exact, segment)
+                query = affine(x[b, i], weights.query[own_rows], q_bias)
+                scores = [query @ key[j] / head_dim**0.5 for j in seen]
+                values = [value[j] for j in seen]
+                for j, count in enumerate(stands_for):
+                    if count > 0:
+                        extra = math.log(count)
+                        if row_bias is not None:
+                            extra = extra + row_bias[h, min(j, row_bias.shape[1] - 1)]
+                        scores.append(query @ row_key[j] / head_dim**0.5 + extra)
+                        values.append(row_value[j])
+                if i not in positions or not scores:
+                    mixed.append(torch.zeros(head_dim, dtype=x.dtype))
+                    continue
+                p = torch.stack(scores).softmax(0)
+                mixed.append((p[:, None] * torch.stack(values)).sum(0))
+            heads.append(torch.stack(mixed))  # (N, D)
+        joined = affine(torch.cat(heads, dim=1), weights.output, weights.output_bias)
+        keep = torch.tensor([[i in positions] for i in range(length)])
+        outputs.append(torch.where(keep, joined, torch.zeros_like(joined)))
+    return torch.stack(outputs)

@@ -1,0 +1,260 @@
+"""Exact attention nearby, compressed attention far away, in one softmax.
+
+The sequence is cut into chunks of `window` positions. A query of chunk c attends to
+
+    the exact keys of chunks c - 1, c and c + 1, at least `window` positions on each side,
+    the exact keys of the first `global_tokens` positions, and
+    the R compressed rows, with  log m_cj + b_hj  added to the scores of row j,
+
+where m_cj is the number of real positions that row j stands for and that the query does not see
+exactly: each position counts once. A row with m_cj = 0 is hidden, so a window that covers the input
+is full attention. A row of `conv`, `mean` and `max` stands for the positions of its segment. A row
+of another kind mixes all positions, and stands for an R-th of those outside. b, one number for each
+head and row, is learned where E is: see `LinformerAttention.row_bias`.
+
+The queries of the first `global_tokens` positions attend to all positions exactly, and to no rows.
+
+Legend: B batch, N positions, C chunks, W window, R compressed rows, H heads, G key/value heads,
+D head size, M model size.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from . import checks
+from .chunk_attention import Keys, attend_chunks, hidden_bias
+from .chunks import in_chunks
+from .dropout import drop_rows
+from .plain_sdpa import hidden, zero_padding
+from .plan import plan_for
+from .projection_kinds import SEGMENT_KINDS
+from .sdpa import sdpa
+
+if TYPE_CHECKING:
+    from .attention import LinformerAttention
+    from .compressed_kv import CompressedKV
+    from .projection import Projection
+
+Branch = Literal["both", "window", "rows"]
+_LEARNED = ("linear", "dynamic", "conv")  # the kinds whose E is learned
+
+
+def check(window: int, global_tokens: int, *, kind: str, k: int | None) -> None:
+    """Refuse combinations that have no meaning."""
+    checks.whole("window", window)
+    checks.whole("global_tokens", global_tokens)
+    for name, value in (("window", window), ("global_tokens", global_tokens)):
+        if value and kind == "full":
+            raise ValueError(
+                f"projection='full' attends to every position exactly, so {name} has no effect: "
+                f"got {name}={value}. Leave it 0, or use another projection."
+            )
+    if k == 0 and not window and kind != "full":
+        raise ValueError(
+            f"k=0 leaves a query only the window to attend to: got window={window}. Give a window, "
+            "or k of at least 1."
+        )
+
+
+def build_row_bias(layer: LinformerAttention) -> nn.Parameter | None:
+    """b (H, k), or (H, 1) for `conv`, whose number of rows depends on the input."""
+    if not (layer.k and layer.has_exact_keys and layer.kind in _LEARNED):
+        return None
+    rows = 1 if layer.kind == "conv" else layer.k
+    return nn.Parameter(torch.zeros(layer.num_heads, rows))
+
+
+def reset_row_bias(layer: LinformerAttention) -> None:
+    if layer.row_bias is not None:
+        nn.init.zeros_(layer.row_bias)
+
+
+def forward(
+    layer: LinformerAttention,
+    x: Tensor,
+    mask: Tensor | None,
+    context: Tensor | None,
+    projection: Projection | None,
+) -> Tensor:
+    """The forward pass of a layer with a window or global tokens: x (B, N, M) -> (B, N, M)."""
+    if context is not None:
+        raise ValueError(
+            "window and global_tokens are for self-attention, where a query has neighbours: got a "
+            f"context, window={layer.window}, global_tokens={layer.global_tokens}. Build "
+            "cross-attention with both 0."
+        )
+    query, key, value, rows = _heads(layer, zero_padding(x, mask), mask, projection)
+    drop = layer.dropout if layer.training else 0.0
+    if drop and layer.dropout_kind == "rows":
+        value = drop_rows(value, drop, training=True)
+        rows = None if rows is None else rows._replace(value=drop_rows(rows.value, drop, True))
+        drop = 0.0
+    mixed = attend_with_window(
+        query,
+        key,
+        value,
+        rows,
+        layer.row_bias,
+        window=layer.window,
+        global_tokens=layer.global_tokens,
+        mask=mask,
+        segment=_segment(layer),
+        branch=layer.branch,
+        drop=drop,
+    )
+    return zero_padding(layer.out_proj(mixed.flatten(2)), mask)
+
+
+def _heads(
+    layer: LinformerAttention, x: Tensor, mask: Tensor | None, projection: Projection | None
+) -> tuple[Tensor, Tensor, Tensor, CompressedKV | None]:
+    """Queries (B, N, H, D), keys and values (B, N, G, D), and the compressed rows."""
+    rows = None
+    if layer.k:
+        rows, _ = layer._key_and_value(x, mask, projection, plan_for(layer, x, x.shape[1]))
+    query = layer.q_proj(x).unflatten(2, (layer.num_heads, -1))
+    key = layer.k_proj(x).unflatten(2, (layer.num_kv_heads, -1))
+    value = layer.v_proj(x).unflatten(2, (layer.num_kv_heads, -1))
+    return query, key, value, rows
+
+
+def _segment(layer: LinformerAttention) -> int | None:
+    """The length of a segment, None for kinds whose rows mix all positions."""
+    if not layer.k or layer.kind not in SEGMENT_KINDS:
+        return None
+    assert layer.max_length is not None
+    return math.ceil(layer.max_length / layer.k)
+
+
+def attend_with_window(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    rows: CompressedKV | None,
+    row_bias: Tensor | None,
+    *,
+    window: int,
+    global_tokens: int,
+    mask: Tensor | None,
+    segment: int | None,
+    branch: Branch = "both",
+    drop: float = 0.0,
+) -> Tensor:
+    """query (B, N, H, D), key and value (B, N, G, D), rows of CompressedKV -> (B, N, H, D).
+
+    row_bias: b, (H, R or 1), or None. segment: the positions of a segment, None if rows are not
+    segments. mask (B, N): True = a real position. `branch` switches off the rows or the window.
+    """
+    length = query.shape[1]
+    seen = min(global_tokens, length) if global_tokens else 0
+    size = window or length
+    chunks = (length + size - 1) // size
+    near = far = None
+    if window and branch != "rows":
+        near = _near(key, value, mask, chunks=chunks, window=window, seen=seen)
+    if rows is not None and branch != "window":
+        counts = log_counts(
+            length, rows.key.shape[2], mask, window=window, seen=seen, segment=segment, like=query
+        )
+        bias = counts[:, :, None] if row_bias is None else counts[:, :, None] + row_bias
+        far = Keys(rows.key.transpose(1, 2)[:, None], rows.value.transpose(1, 2)[:, None], bias)
+    if seen:
+        far = _with_global_keys(far, key[:, :seen], value[:, :seen], mask, chunks)
+    mixed = attend_chunks(in_chunks(query, chunks, size), near, far, drop=drop)[:, :length]
+    if not seen:
+        return mixed
+    of_global = sdpa(
+        query[:, :seen].transpose(1, 2),
+        key.transpose(1, 2),
+        value.transpose(1, 2),
+        mask=None if mask is None else mask[:, None, None],
+        drop=drop,
+    )
+    return torch.cat((of_global.transpose(1, 2), mixed[:, seen:]), dim=1)
+
+
+def _near(
+    key: Tensor, value: Tensor, mask: Tensor | None, *, chunks: int, window: int, seen: int
+) -> Keys:
+    """The chunks with one chunk of padding before and after them. Global positions are hidden:
+    they are among the far keys.
+    """
+    length = key.shape[1]
+    pad = (window, (chunks + 1) * window - length)
+    if mask is None:
+        mask = torch.ones(1, length, dtype=torch.bool, device=key.device)
+    visible = mask & (torch.arange(length, device=key.device) >= seen)
+    bias = hidden_bias(F.pad(visible, pad), key.dtype).unflatten(1, (chunks + 2, window))
+    windows = torch.cat([bias[:, i : i + chunks] for i in range(3)], dim=2)  # (B, C, 3W)
+    pad = (0, 0, 0, 0, *pad)
+    return Keys(
+        F.pad(key, pad).unflatten(1, (chunks + 2, window)),
+        F.pad(value, pad).unflatten(1, (chunks + 2, window)),
+        windows[:, :, None, None],
+    )
+
+
+def _with_global_keys(
+    far: Keys | None, key: Tensor, value: Tensor, mask: Tensor | None, chunks: int
+) -> Keys:
+    """The keys of global positions (B, L, G, D), visible to every chunk, before the rows."""
+    seen = key.shape[1]
+    if mask is None:
+        bias = key.new_zeros(1, 1, 1, seen)
+    else:
+        bias = hidden_bias(mask[:, None, None, :seen], key.dtype)
+    key, value = key[:, None], value[:, None]
+    if far is None:
+        return Keys(key, value, bias)
+    assert far.bias is not None
+    sizes = (max(bias.shape[0], far.bias.shape[0]), chunks, far.bias.shape[2], -1)
+    return Keys(
+        torch.cat((key, far.key), dim=2),
+        torch.cat((value, far.value), dim=2),
+        torch.cat((bias.expand(sizes), far.bias.expand(sizes)), dim=3),
+    )
+
+
+def log_counts(
+    length: int,
+    rows: int,
+    mask: Tensor | None,
+    *,
+    window: int,
+    seen: int,
+    segment: int | None,
+    like: Tensor,
+) -> Tensor:
+    """log m of every chunk and row: (B or 1, C, R), very low where m = 0.
+
+    `seen`: the number of global positions; `like`: a tensor of the device and dtype.
+    """
+    device = like.device
+    if mask is None:
+        mask = torch.ones(1, length, dtype=torch.bool, device=device)
+    countable = mask & (torch.arange(length, device=device) >= seen)
+    before = F.pad(countable.long().cumsum(1), (1, 0))  # (B or 1, N + 1)
+    size = window or length
+    start = torch.arange(0, length, size, device=device)  # of each chunk
+    first = (start - window).clamp_min(0)  # the window of chunk c: first[c] <= i < last[c]
+    last = (start + 2 * window).clamp_max(length) if window else first
+    if segment is None:
+        inside = before[:, last] - before[:, first]  # (B or 1, C)
+        count = (before[:, -1:] - inside)[..., None]
+        share = math.log(rows)
+    else:
+        left = torch.arange(rows, device=device) * segment
+        right = (left + segment).clamp_max(length)
+        both_first = torch.maximum(left, first[:, None])  # (C, R)
+        both_last = torch.maximum(torch.minimum(right, last[:, None]), both_first)
+        inside = before[:, both_last] - before[:, both_first]  # (B or 1, C, R)
+        count = (before[:, right] - before[:, left])[:, None] - inside
+        share = 0.0
+    logs = count.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).log() - share
+    return torch.where(count > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)
