@@ -12,8 +12,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_kit import LinformerAttention, LinformerEncoder, Plan
 from linformer_kit.core import cost
-from linformer_kit.core.causal import CausalLinformerAttention
-from linformer_kit.core.full_causal import CausalFullAttention
 from linformer_kit.core.plan import choose
 from linformer_kit.core.projection_kinds import PROJECTIONS, SHARINGS
 
@@ -101,24 +99,3 @@ def test_encoder_flops_parameters_and_bytes(sharing, norm, activation, bias, nei
     assert counted_flops(encoder, x) == pytest.approx(flops, rel=0.01)
     estimate = cost.encoder_activation_bytes(shape, plans)
     assert kept_bytes(encoder, x) == pytest.approx(estimate, rel=0.03)
-
-
-@pytest.mark.parametrize("options", [{}, {"num_kv_heads": 2, "head_dim": 24, "bias": False}])
-@pytest.mark.parametrize("length", [40, 64, 300])
-@pytest.mark.parametrize("kind", [CausalLinformerAttention, CausalFullAttention])
-def test_causal_flops_parameters_and_state(kind, length, options):
-    slots = kind is CausalLinformerAttention
-    sizes = {"dim": 64, "num_heads": 4} | options
-    layer = kind(**sizes, **({"k": 16, "window": 32} if slots else {})).eval()
-    shape = layer.shape(batch=2, length=length)
-    assert cost.causal_parameters(shape) == sum(p.numel() for p in layer.parameters())
-    counted = counted_flops(layer, torch.randn(2, length, 64))
-    assert counted == pytest.approx(cost.causal_flops(shape), rel=0.01)
-    state = layer.init_state(2, device=torch.device("cpu"), dtype=torch.float32)
-    position = torch.zeros(2, dtype=torch.int64)
-    lengths = torch.full((2,), length)
-    _, state = layer.extend(torch.randn(2, length, 64), lengths, state, position)
-    assert sum(tensor.nbytes for tensor in state) == cost.causal_state_bytes(shape)
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        layer.step(torch.randn(2, 1, 64), state, lengths)
-    assert counter.get_total_flops() == pytest.approx(cost.causal_step_flops(shape), rel=0.01)

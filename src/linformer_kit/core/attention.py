@@ -142,7 +142,7 @@ class LinformerAttention(nn.Module):
 
     @plan.setter
     def plan(self, plan: Plan | None) -> None:
-        check_plan(plan, self.kind)
+        check_plan(plan, self.kind, exact_keys=self.has_exact_keys)
         self._plan = plan
 
     @property
@@ -235,6 +235,8 @@ class LinformerAttention(nn.Module):
         may_fold: bool = True,
     ) -> tuple[ContextKV, Tensor]:
         """The compressed keys and values, and the context for `attend` if that is its `reader`."""
+        if self.has_exact_keys:
+            raise window_attention.not_cross_attention(self)
         plan = plan_for(self, context, queries)
         kv, context = self._key_and_value(context, mask, projection, plan, reader)
         if self.dropout_kind == "rows":
@@ -256,9 +258,7 @@ class LinformerAttention(nn.Module):
         if self.kind == "full":
             key, value = (split_heads(linear(context), heads) for linear in linears)
             return CompressedKV(key, value, mask), context
-        projection = check_passed_projection(projection, own=self.projection, k=self.k)
-        fewer_rows = None if self.k == projection.k else self.k
-        compression = projection(context, mask, rows=fewer_rows)
+        compression = self.compression_of(context, mask, projection)
         if not all(map(is_unmodified_linear, linears)):  # adapters, hooks: call the modules
             key, value = (self._through_module(i, context, mask, compression) for i in (0, 1))
         elif plan.shorten == "input":  # (E X) W_k
@@ -271,6 +271,15 @@ class LinformerAttention(nn.Module):
             key = compression.compress_keys(rows[0], 0) + self._bias(0, compression)
             value = compression.compress_keys(rows[1], 1) + self._bias(1, compression)
         return CompressedKV(key, value, compression.keep), context
+
+    def compression_of(
+        self, context: Tensor, mask: Tensor | None, projection: Projection | None
+    ) -> Compression:
+        """E and F of one call."""
+        projection = check_passed_projection(projection, own=self.projection, k=self.k)
+        fewer_rows = None if self.k == projection.k else self.k
+        compression: Compression = projection(context, mask, rows=fewer_rows)
+        return compression
 
     def _linear(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         """Compressed inputs (B, T, R, M) times W_k or W_v -> (B, G, R, D)."""

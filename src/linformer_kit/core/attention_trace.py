@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import checks
+from . import checks, window_attention
 from .compressed_kv import ContextKV, FoldedKV
 from .plain_sdpa import attention_weights, join_heads, repeat_kv, split_heads, zero_padding
 from .plan import plan_for
@@ -26,7 +26,7 @@ class AttentionTrace(NamedTuple):
     """The output of an attention layer and the weights that it was computed from."""
 
     output: Tensor  # (B, N, M)
-    weights: Tensor  # (B, H, N, R)
+    weights: Tensor  # (B, H, N, R); with a window (B, H, N, R + N): to the rows, then to positions
 
 
 def trace(
@@ -38,7 +38,12 @@ def trace(
     context_mask: Tensor | None = None,
     projection: Projection | None = None,
 ) -> AttentionTrace:
-    """As forward, with the attention weights (B, H, N, R) that the output is computed from."""
+    """As forward, with the attention weights (B, H, N, R) that the output is computed from.
+
+    With a window or global tokens they are (B, H, N, R + N): to the rows, then to the positions.
+    """
+    if layer.has_exact_keys:
+        return AttentionTrace(*window_attention.trace(layer, x, mask, context, projection))
     x, context, context_mask = _without_padding(layer, x, mask, context, context_mask)
     kv, _ = layer._compress(context, context_mask, projection, queries=x.shape[1], may_fold=False)
     y, weights = attend_with_weights(layer, x, kv, mask=mask)
@@ -55,6 +60,8 @@ def weights(
     projection: Projection | None = None,
 ) -> Tensor:
     """The attention weights (B, H, N, R). `trace` returns them with the output."""
+    if layer.has_exact_keys:
+        return window_attention.trace(layer, x, mask, context, projection)[1]
     x, context, context_mask = _without_padding(layer, x, mask, context, context_mask)
     plan = plan_for(layer, context, x.shape[1])
     kv, _ = layer._key_and_value(context, context_mask, projection, plan)

@@ -33,18 +33,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import causal_trace, checks
+from .chunk_attention import Keys, attend_chunks, hidden_bias
 from .chunks import in_chunks
 from .cpu.blocks import rows_in_block, use_row_blocks
 from .cpu.predicate import eager_on_cpu
+from .dropout import drop_rows
 from .heads import RotaryHeads
 from .numerics import at_least_float32
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-
-    from .cost import CausalShape
-
-Parts = tuple[Tensor, Tensor, Tensor]
 
 BOUND = 6.0  # exp(6) = 403: a token outweighs at most 160,000 others
 
@@ -85,7 +83,7 @@ class CausalLinformerAttention(RotaryHeads):
         bias: whether W_q, W_k, W_v and W_s have one.
         out_bias: whether W_o has one, by default as `bias`.
         rotary: the fraction of the channels of each head that are rotated, 0 for none.
-        dropout: the rate at which keys are dropped, for all queries of a chunk at once.
+        dropout: the rate at which values are dropped, each for all queries at once.
 
     """
 
@@ -192,10 +190,7 @@ class CausalLinformerAttention(RotaryHeads):
         prefix = sums[:, :count].cumsum(1)
         slot_key, slot_value = self._slots(prefix, dtype=x.dtype)  # (B, C, K, G, D)
         later = self._attend_chunks(
-            query,
-            (slot_key, key[:, :-1], key[:, 1:]),
-            (slot_value, value[:, :-1], value[:, 1:]),
-            mask=self._visible_in_chunk(x.device),
+            query, Keys(key, value, self._causal_bias(x)), Keys(slot_key, slot_value, None)
         )
         rows.append(later[:, : length - (chunks - count) * window])
         mixed = torch.cat(rows, dim=1) if past is None else rows[0]
@@ -277,17 +272,16 @@ class CausalLinformerAttention(RotaryHeads):
         previous = (position[:, None] // window + 1) % 2 * window + inside
         old = (inside < offset[:, None])[..., None, None]
 
-        def on_grid(rows: Tensor, ring: Tensor) -> tuple[Tensor, Tensor]:
-            """(B, C, W, G, D) with the rows of the ring, and the same one chunk earlier."""
+        def on_grid(rows: Tensor, ring: Tensor) -> Tensor:
+            """(B, C + 1, W, G, D): the rows of the ring, then the new ones."""
             ring = ring.transpose(1, 2)  # (B, 2W, G, D)
             head = torch.where(old, _take(ring, current), rows[:, :window])
-            rows = torch.cat((head, rows[:, window:]), dim=1)
-            earlier = torch.cat((_take(ring, previous), rows[:, :-window]), dim=1)
-            return rows.unflatten(1, (chunks, window)), earlier.unflatten(1, (chunks, window))
+            rows = torch.cat((_take(ring, previous), head, rows[:, window:]), dim=1)
+            return rows.unflatten(1, (chunks + 1, window))
 
-        key, earlier_key = on_grid(key, state.key)
+        key = on_grid(key, state.key)
         value_of_new = value.unflatten(1, (chunks, window))
-        value, earlier_value = on_grid(value, state.value)
+        value = on_grid(value, state.value)
         added = self._chunk_sums(
             weight.unflatten(1, (chunks, window)),
             plain_key.unflatten(1, (chunks, window)),
@@ -300,11 +294,14 @@ class CausalLinformerAttention(RotaryHeads):
         prefix = parts.cumsum(1)
         slot_key, slot_value = self._slots(prefix[:, :chunks], dtype=x.dtype)
         number = position[:, None] // window + torch.arange(chunks, device=x.device)  # (B, C)
+        # Chunk 0 of a sequence has no previous chunk, and chunks 0 and 1 have no slots.
+        no_previous = (number < 1)[..., None] & (torch.arange(2 * window, device=x.device) < window)
+        near_bias = self._causal_bias(x) + hidden_bias(~no_previous, x.dtype)[:, :, None, None]
+        slot_bias = hidden_bias(number >= 2, x.dtype)[:, :, None, None].expand(-1, -1, -1, self.k)
         mixed = self._attend_chunks(
             query.unflatten(1, (chunks, window)),
-            (slot_key, earlier_key, key),
-            (slot_value, earlier_value, value),
-            mask=self._visible_in(number).flatten(0, 1)[:, None],
+            Keys(key, value, near_bias),
+            Keys(slot_key, slot_value, slot_bias),
         )
         mixed = _take(mixed, offset[:, None] + torch.arange(count, device=x.device))
         end = position + length
@@ -313,7 +310,7 @@ class CausalLinformerAttention(RotaryHeads):
         on_row = self._ring_positions(end - 1) - position[:, None] // window * window
 
         def in_ring(rows: Tensor, ring: Tensor) -> Tensor:
-            latest = _take(rows.flatten(1, 2), on_row).transpose(1, 2)  # (B, G, 2W, D)
+            latest = _take(rows[:, 1:].flatten(1, 2), on_row).transpose(1, 2)  # (B, G, 2W, D)
             return torch.where((on_row >= 0)[:, None, :, None], latest, ring)
 
         after = SlotState(
@@ -353,32 +350,19 @@ class CausalLinformerAttention(RotaryHeads):
         value = (value / total).to(dtype).unflatten(-1, (heads, self.head_dim))
         return F.pad(key, (self.rotary_dim, 0)), value
 
-    def _visible_in_chunk(self, device: torch.device) -> Tensor:
-        """(W, K + 2W): the slots, the previous chunk, and the own chunk up to the token itself."""
-        row = torch.arange(self.window, device=device)
-        older = torch.ones(self.window, self.k + self.window, dtype=torch.bool, device=device)
-        return torch.cat((older, row[:, None] >= row), dim=1)
+    def _causal_bias(self, x: Tensor) -> Tensor:
+        """Hides the tokens of the own chunk after each token: (1, 1, 1, W, 2W)."""
+        row = torch.arange(self.window, device=x.device)
+        column = torch.arange(2 * self.window, device=x.device)
+        visible = column - self.window <= row[:, None]
+        return hidden_bias(visible, x.dtype)[None, None, None]
 
-    def _visible_in(self, chunk: Tensor) -> Tensor:
-        """For chunks by their number (...): (..., W, K + 2W). Chunk 0 has no previous chunk, and
-        chunks 0 and 1 have no slots.
-        """
-        ones = chunk.new_ones
-        since = torch.cat((2 * ones(self.k), ones(self.window), 0 * ones(self.window)))
-        return self._visible_in_chunk(chunk.device) & (chunk[..., None, None] >= since)
-
-    def _attend_chunks(self, query: Tensor, key: Parts, value: Parts, *, mask: Tensor) -> Tensor:
-        """query (B, C, W, H, D) -> (B, C*W, H, D).
-
-        key and value: slots (B, C, K, G, D), previous and own chunk (B, C, W, G, D) each.
-        """
-        mixed = self.attend(
-            query.flatten(0, 1),
-            torch.cat(key, dim=2).flatten(0, 1),
-            torch.cat(value, dim=2).flatten(0, 1),
-            mask=mask,
-        )
-        return mixed.unflatten(0, query.shape[:2]).flatten(1, 2)
+    def _attend_chunks(self, query: Tensor, near: Keys, slots: Keys) -> Tensor:
+        """query (B, C, W, H, D) -> (B, C*W, H, D)."""
+        if self.training and self.dropout:
+            near = near._replace(value=drop_rows(near.value, self.dropout, True))
+            slots = slots._replace(value=drop_rows(slots.value, self.dropout, True))
+        return attend_chunks(query, near, slots if self.k else None)
 
     def _ring_positions(self, last: Tensor) -> Tensor:
         """The position in each row of the ring (B, 2W), if `last` (B) is the last position."""
@@ -388,10 +372,6 @@ class CausalLinformerAttention(RotaryHeads):
 
     weights = causal_trace.weights
     trace = causal_trace.trace
-
-    def shape(self, *, batch: int, length: int) -> CausalShape:
-        """The sizes of one call, for `cost.py`."""
-        return self._shape(batch=batch, length=length, k=self.k, window=self.window)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, num_heads={self.num_heads}, k={self.k}, window={self.window}"

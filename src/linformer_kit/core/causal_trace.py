@@ -57,7 +57,11 @@ def _weights(layer: CausalLinformerAttention, x: Tensor) -> tuple[Tensor, Tensor
     )
     sums = layer._chunk_sums(weight, plain_key, value_chunks).cumsum(1)  # (B, C, K, F)
     slot_key, slot_value = layer._slots(shift_chunks(sums, 2), dtype=x.dtype)
-    mask = layer._visible_in(torch.arange(chunks, device=x.device))[:, None]  # (C, 1, W, K + 2W)
+    number = torch.arange(chunks, device=x.device)
+    since = torch.tensor([2] * layer.k + [1] * window + [0] * window, device=x.device)
+    row = torch.arange(window, device=x.device)
+    own = torch.cat((row.new_full((layer.k + window,), -1), row)) <= row[:, None]  # (W, K + 2W)
+    mask = (own & (number[:, None, None] >= since))[:, None]  # (C, 1, W, K + 2W)
     keys = torch.cat((slot_key, shift_chunks(key, 1), key), dim=2)  # (B, C, K + 2W, G, D)
     weights = attention_weights(query.transpose(2, 3), keys.transpose(2, 3), mask)
     weights = weights.transpose(1, 2).flatten(2, 3)[:, :, :length]
@@ -67,7 +71,8 @@ def _weights(layer: CausalLinformerAttention, x: Tensor) -> tuple[Tensor, Tensor
 def _dropped_values(layer: CausalLinformerAttention, value: Tensor, slot_value: Tensor) -> Tensor:
     """The values of each chunk after dropout: (B, C, K + 2W, G, D).
 
-    Dropout is drawn as in `_segment`: for the first two chunks together, then for each other.
+    Dropout is drawn as in `_segment`: for the first two chunks, then for chunks 1 to the last, and
+    for the slots.
     """
     chunks, window = slot_value.shape[1], layer.window
     first = drop_rows(value[:, : 2 * window], layer.dropout, layer.training)
@@ -76,7 +81,7 @@ def _dropped_values(layer: CausalLinformerAttention, value: Tensor, slot_value: 
     first = torch.cat((hidden, shift_chunks(first, 1), first), dim=2)
     if chunks <= 2:
         return first
-    value = in_chunks(value, chunks, window)
-    others = torch.cat((slot_value, shift_chunks(value, 1), value), dim=2)[:, 2:]
-    others = drop_rows(others, layer.dropout, layer.training)
+    value = drop_rows(in_chunks(value, chunks, window)[:, 1:], layer.dropout, layer.training)
+    slots = drop_rows(slot_value[:, 2:], layer.dropout, layer.training)
+    others = torch.cat((slots, value[:, :-1], value[:, 1:]), dim=2)
     return torch.cat((first, others), dim=1)

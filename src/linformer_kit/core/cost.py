@@ -44,6 +44,8 @@ class AttentionShape:
     bias: bool = True
     out_bias: bool = True
     context_dim: int | None = None
+    window: int = 0
+    global_tokens: int = 0
 
     @classmethod
     def of(
@@ -65,6 +67,8 @@ class AttentionShape:
             bias=layer.q_proj.bias is not None,
             out_bias=layer.out_proj.bias is not None,
             context_dim=layer.context_dim,
+            window=layer.window,
+            global_tokens=layer.global_tokens,
         )
 
     @property
@@ -99,10 +103,16 @@ class AttentionShape:
         """R"""
         if self.projection == "full":
             return self.positions
+        if self.k == 0:
+            return 0
         if self.projection in SEGMENT_KINDS:
             return math.ceil(self.positions / self.width)
         assert self.k is not None
         return self.k
+
+    @property
+    def has_exact_keys(self) -> bool:
+        return self.window > 0 or self.global_tokens > 0
 
     @property
     def matrices(self) -> int:
@@ -113,8 +123,12 @@ class AttentionShape:
 
 
 def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
-    """The compressed keys and values of the context."""
+    """The compressed keys and values of the context. With a window those of all positions are
+    needed too; they are counted in `attend_flops`.
+    """
     s = shape
+    if s.k == 0:
+        return 0
     content = 0  # dynamic: the scores that E is made of
     if s.projection == "dynamic":
         content = 2 * s.batch * s.positions * s.matrices * s.rows * s.source_dim
@@ -132,6 +146,8 @@ def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
         through_weights = 2 * 2 * s.batch * s.rows * s.source_dim * s.kv_inner
         return content + apply(s.matrices, s.source_dim) + through_weights
     through_weights = 2 * 2 * s.batch * s.positions * s.source_dim * s.kv_inner
+    if s.has_exact_keys:
+        through_weights = 0
     return content + 2 * apply(1, s.kv_inner) + through_weights
 
 
@@ -140,10 +156,22 @@ def attend_flops(shape: AttentionShape, form: Attend) -> int:
     s = shape
     if form == "fused":
         projections = 2 * 2 * s.batch * s.length * s.dim * s.inner
+        if s.has_exact_keys:
+            return projections + _exact_flops(s)
         return projections + 2 * 2 * s.batch * s.length * s.rows * s.inner
     fold = 2 * 2 * s.batch * s.rows * s.dim * s.inner
     bias = 2 * s.batch * s.rows * s.inner if s.bias else 0
     return fold + bias + 2 * 2 * s.batch * s.length * s.dim * s.num_heads * s.rows
+
+
+def _exact_flops(shape: AttentionShape) -> int:
+    """The attention to exact keys and compressed rows, and the exact keys and values."""
+    s = shape
+    size = s.window or s.length
+    queries = math.ceil(s.length / size) * size  # the last chunk is padded
+    seen = min(s.global_tokens, s.length)
+    pairs = queries * ((3 * s.window) + s.rows + seen) + seen * s.length
+    return 2 * 2 * s.batch * (s.length * s.dim * s.kv_inner + pairs * s.inner)
 
 
 def attention_flops(shape: AttentionShape, *, shorten: Shorten, attend: Attend) -> int:
@@ -154,6 +182,8 @@ def attention_flops(shape: AttentionShape, *, shorten: Shorten, attend: Attend) 
 def projection_parameters(shape: AttentionShape) -> int:
     """The parameters of E and F of one layer (of the whole model, when shared layerwise)."""
     s = shape
+    if s.k == 0:
+        return 0
     if s.projection == "linear":
         assert s.k is not None
         assert s.max_length is not None
@@ -172,6 +202,8 @@ def attention_parameters(shape: AttentionShape, *, with_projection: bool = True)
     weights = 2 * s.dim * s.inner + 2 * s.source_dim * s.kv_inner
     biases = s.inner + 2 * s.kv_inner if s.bias else 0
     biases += s.dim if s.out_bias else 0
+    if s.k and s.has_exact_keys and s.projection in ("linear", "dynamic", "conv"):
+        biases += s.num_heads * (1 if s.projection == "conv" else s.k)  # of the rows' scores
     return weights + biases + (projection_parameters(s) if with_projection else 0)
 
 
@@ -296,90 +328,3 @@ def encoder_activation_bytes(
     if shape.neighbours:
         total += itemsize * rows * first.dim  # the input of the short convolution
     return total
-
-
-@dataclass(frozen=True, kw_only=True)
-class CausalShape:
-    """The sizes of one call of a causal attention layer; k=None is full causal attention."""
-
-    batch: int
-    length: int
-    dim: int
-    num_heads: int
-    k: int | None
-    window: int = 128
-    head_dim: int | None = None
-    num_kv_heads: int | None = None
-    rotary_dim: int = 0
-    bias: bool = True
-    out_bias: bool = True
-
-    @property
-    def size(self) -> int:
-        """D"""
-        return self.head_dim or self.dim // self.num_heads
-
-    @property
-    def inner(self) -> int:
-        """H * D"""
-        return self.num_heads * self.size
-
-    @property
-    def kv_inner(self) -> int:
-        """G * D"""
-        return (self.num_kv_heads or self.num_heads) * self.size
-
-    @property
-    def summed(self) -> int:
-        """F: the values summed for a slot."""
-        return (self.num_kv_heads or self.num_heads) * (2 * self.size - self.rotary_dim) + 1
-
-
-def causal_flops(shape: CausalShape) -> int:
-    """One parallel forward pass. Products that are masked afterwards are counted."""
-    s = shape
-    tokens = s.batch * s.length
-    projections = 2 * tokens * s.dim * (2 * s.inner + 2 * s.kv_inner)
-    if s.k is None:
-        return projections + 2 * 2 * tokens * s.length * s.inner
-    start = min(s.length, 2 * s.window)
-    flops = projections + 2 * 2 * s.batch * start * start * s.inner
-    if s.length == start:
-        return flops
-    later = (
-        s.batch * (math.ceil(s.length / s.window) - 2) * s.window
-    )  # tokens, the last chunk padded
-    attention = 2 * 2 * later * (s.k + 2 * s.window) * s.inner
-    slots = 2 * tokens * s.dim * s.k + 2 * later * s.k * (s.summed - 1)
-    return flops + attention + slots
-
-
-def causal_step_flops(shape: CausalShape) -> int:
-    """One token after `length` others.
-
-    On a CPU `step` attends to slots only once they are filled; elsewhere always.
-    """
-    s = shape
-    projections = 2 * s.batch * s.dim * (2 * s.inner + 2 * s.kv_inner)
-    if s.k is None:
-        return projections + 2 * 2 * s.batch * (s.length + 1) * s.inner
-    slots = s.k if s.length >= 2 * s.window else 0
-    attention = 2 * 2 * s.batch * (slots + 2 * s.window) * s.inner
-    return projections + attention + 2 * s.batch * s.k * (s.dim + s.summed - 1)
-
-
-def causal_parameters(shape: CausalShape) -> int:
-    """W_q, W_k, W_v, W_o, the slot scores, and their biases."""
-    s = shape
-    slots = 0 if s.k is None else s.k * s.dim + (s.k if s.bias else 0)
-    biases = (s.inner + 2 * s.kv_inner if s.bias else 0) + (s.dim if s.out_bias else 0)
-    return s.dim * (2 * s.inner + 2 * s.kv_inner) + biases + slots
-
-
-def causal_state_bytes(shape: CausalShape, *, itemsize: int = 4) -> int:
-    """The state of a layer after `length` tokens; the sums are at least float32."""
-    s = shape
-    if s.k is None:
-        return 2 * s.batch * s.length * s.kv_inner * itemsize
-    ring = 2 * s.batch * 2 * s.window * s.kv_inner * itemsize
-    return ring + s.batch * 3 * s.k * s.summed * max(4, itemsize)

@@ -77,21 +77,23 @@ class EncoderLayer(nn.Module):
             return encoder_trace.layer_with_weights(self, x, mask, projection)
 
         def forward(samples: slice) -> Tensor:
-            some = x[samples]
-            kv, source = self.attention.compress_self(
-                self.attention_input(some),
-                mask=None if mask is None else mask[samples],
-                projection=projection,
-            )
+            some, source = x[samples], self.attention_input(x[samples])
+            real = None if mask is None else mask[samples]
+            if self.attention.has_exact_keys:
+                attended = self.attention(source, mask=real, projection=projection)
+                return map_row_blocks(
+                    lambda _, *rows: self.after_attention(*rows), some, attended, **blocks
+                )
+            kv, source = self.attention.compress_self(source, mask=real, projection=projection)
 
             def rest(part: slice, rows: Tensor, source_rows: Tensor) -> Tensor:
                 attended = self.attention.attend(source_rows, kv.samples(part))
                 return self.after_attention(rows, attended)
 
-            return map_row_blocks(rest, some, source, width=width, training=self.training)
+            return map_row_blocks(rest, some, source, **blocks)
 
-        width = self.attention.width
-        return map_sample_groups(forward, x, width=width, training=self.training)
+        blocks: Any = {"width": self.attention.width, "training": self.training}
+        return map_sample_groups(forward, x, **blocks)
 
     def attention_input(self, x: Tensor) -> Tensor:
         return self.attention_norm(x) if self.norm == "pre" else x
@@ -112,9 +114,9 @@ class LinformerEncoder(nn.Module):
     """A stack of Linformer layers: (B, N, dim) -> (B, N, dim) in time and memory O(n k).
 
     Args:
-        dim, num_heads, max_length, projection, sharing, head_dim, num_kv_heads, dropout_kind,
-            keep_scale, plan: as in `LinformerAttention`. With sharing='layerwise' all layers use
-            one projection, `encoder.projection`.
+        dim, num_heads, max_length, projection, sharing, window, global_tokens, head_dim,
+            num_kv_heads, dropout_kind, keep_scale, plan: as in `LinformerAttention`. With
+            sharing='layerwise' all layers use one projection, `encoder.projection`.
         depth: the number of layers.
         k: the number of compressed rows; a sequence gives each layer its own (the paper: smaller
             in higher layers). With layerwise sharing a layer uses the first k of max(k) rows; conv,
@@ -149,6 +151,8 @@ class LinformerEncoder(nn.Module):
         ff_dim: int | None = None,
         projection: ProjectionKind = "linear",
         sharing: Sharing = "layerwise",
+        window: int = 0,
+        global_tokens: int = 0,
         norm: Norm = "pre",
         activation: Activation = "gelu",
         positions: Positions = "none",
@@ -173,7 +177,7 @@ class LinformerEncoder(nn.Module):
         k_of_layer = check_k_of_layers(k, depth, projection, sharing, max_length)
         self.dim, self.dropout = dim, dropout
         self.gradient_checkpointing = gradient_checkpointing
-        shared = sharing == "layerwise" and projection != "full"
+        shared = sharing == "layerwise" and projection != "full" and any(k_of_layer)
 
         def layer(layer_k: int | None) -> EncoderLayer:
             attention = LinformerAttention(
@@ -183,6 +187,8 @@ class LinformerEncoder(nn.Module):
                 k=layer_k,
                 projection=projection,
                 sharing=sharing,
+                window=window,
+                global_tokens=global_tokens,
                 head_dim=head_dim,
                 num_kv_heads=num_kv_heads,
                 bias=bias if qkv_bias is None else qkv_bias,

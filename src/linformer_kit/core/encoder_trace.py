@@ -19,7 +19,7 @@ class EncoderTrace(NamedTuple):
 
     output: Tensor  # (B, N, M)
     hidden_states: tuple[Tensor, ...]  # the input of each layer, then the output: (B, N, M) each
-    attentions: tuple[Tensor, ...]  # (B, H, N, R) for each layer
+    attentions: tuple[Tensor, ...]  # of each layer, as in AttentionTrace
 
 
 def trace(
@@ -48,8 +48,10 @@ def layer_with_weights(
     layer: EncoderLayer, x: Tensor, mask: Tensor | None, projection: Projection | None
 ) -> tuple[Tensor, Tensor]:
     """The output of a layer and the attention weights (B, H, N, R) it is computed from."""
-    kv, source = layer.attention.compress_self(
-        layer.attention_input(x), mask=mask, projection=projection, fold=False
-    )
+    source = layer.attention_input(x)
+    if layer.attention.has_exact_keys:
+        attended, weights = layer.attention.trace(source, mask=mask, projection=projection)
+        return layer.after_attention(x, attended), weights
+    kv, source = layer.attention.compress_self(source, mask=mask, projection=projection, fold=False)
     attended, weights = layer.attention.attend_with_weights(source, kv, mask=mask)
     return layer.after_attention(x, attended), weights

@@ -21,7 +21,6 @@ from .heads import RotaryHeads
 from .plain_sdpa import attention_weights, join_heads, repeat_kv
 
 if TYPE_CHECKING:
-    from .cost import CausalShape
     from .unpadding import Unpadding
 
 
@@ -136,10 +135,6 @@ class CausalFullAttention(RotaryHeads):
             parts = zip(query.split(QUERIES, 1), place.split(QUERIES, 1), strict=True)
             mixed = torch.cat([attend(*part) for part in parts], dim=1)
         return self.out_proj(mixed.flatten(2)), CacheState(all_keys, all_values)
-
-    def shape(self, *, batch: int, length: int) -> CausalShape:
-        """The sizes of one call, for `cost.py`."""
-        return self._shape(batch=batch, length=length, k=None)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, num_heads={self.num_heads}"

@@ -10,7 +10,6 @@ from typing import TypedDict
 from torch import Tensor, nn
 
 from . import checks
-from .cost import CausalShape
 from .dropout import drop_rows
 from .rotary import check_rotary, rotate
 from .sdpa import sdpa
@@ -125,21 +124,6 @@ class RotaryHeads(nn.Module):
     ) -> Tensor:
         drop = self.dropout if self.training else 0.0
         return attend(query, key, value, mask=mask, causal=causal, drop=drop)
-
-    def _shape(self, *, batch: int, length: int, k: int | None, window: int = 1) -> CausalShape:
-        return CausalShape(
-            batch=batch,
-            length=length,
-            dim=self.dim,
-            num_heads=self.num_heads,
-            k=k,
-            window=window,
-            head_dim=self.head_dim,
-            num_kv_heads=self.num_kv_heads,
-            rotary_dim=self.rotary_dim,
-            bias=self.q_proj.bias is not None,
-            out_bias=self.out_proj.bias is not None,
-        )
 
 
 def attend(

@@ -48,8 +48,13 @@ class Plan:
         checks.one_of("attend", self.attend, get_args(Attend))
 
 
-def check_plan(plan: Plan | None, kind: str) -> None:
-    """Refuse a plan that is undefined for a kind of projection."""
+def check_plan(plan: Plan | None, kind: str, *, exact_keys: bool = False) -> None:
+    """Refuse a plan that is undefined for a kind of projection, or with `exact_keys` (a window)."""
+    if plan is not None and plan.attend == "absorbed" and exact_keys:
+        raise ValueError(
+            "a window and global tokens need the queries themselves, which plan.attend='absorbed' "
+            "never computes. Use attend='fused', or leave plan=None."
+        )
     if plan is not None and kind == "max" and plan.shorten == "keys":
         raise ValueError(
             "max pooling is defined on the input, because it does not commute with W_k: got "
@@ -87,6 +92,8 @@ def plan_for(layer: LinformerAttention, context: Tensor, queries: int) -> Plan:
             layer.sharing,
             layer.context_dim,
             layer.q_proj.bias is not None,
+            layer.window,
+            layer.global_tokens,
         )
     return plan if foldable or plan.attend == "fused" else Plan(plan.shorten, "fused")
 
@@ -106,6 +113,8 @@ def _cached(
     sharing: Sharing,
     context_dim: int,
     bias: bool,
+    window: int,
+    global_tokens: int,
 ) -> Plan:
     """`choose` by plain values, so that a call of known sizes builds no shape."""
     return choose(
@@ -123,6 +132,8 @@ def _cached(
             sharing=sharing,
             context_dim=context_dim,
             bias=bias,
+            window=window,
+            global_tokens=global_tokens,
         )
     )
 
@@ -142,5 +153,7 @@ def _choose_shorten(shape: AttentionShape) -> Shorten:
 
 
 def _choose_attend(shape: AttentionShape) -> Attend:
+    if shape.has_exact_keys:
+        return "fused"  # exact keys cannot be folded into W_q
     cheaper = attend_flops(shape, "fused") <= attend_flops(shape, "absorbed")
     return "fused" if cheaper else "absorbed"

@@ -30,15 +30,16 @@ from torch import Tensor, nn
 from . import checks
 from .chunk_attention import Keys, attend_chunks, hidden_bias
 from .chunks import in_chunks
+from .compressed_kv import CompressedKV
+from .cpu.predicate import is_unmodified_linear
 from .dropout import drop_rows
-from .plain_sdpa import hidden, zero_padding
+from .plain_sdpa import attention_weights, hidden, join_heads, repeat_kv, zero_padding
 from .plan import plan_for
 from .projection_kinds import SEGMENT_KINDS
 from .sdpa import sdpa
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
-    from .compressed_kv import CompressedKV
     from .projection import Projection
 
 Branch = Literal["both", "window", "rows"]
@@ -57,8 +58,7 @@ def check(window: int, global_tokens: int, *, kind: str, k: int | None) -> None:
             )
     if k == 0 and not window and kind != "full":
         raise ValueError(
-            f"k=0 leaves a query only the window to attend to: got window={window}. Give a window, "
-            "or k of at least 1."
+            f"k must be at least 1: got 0. Only with a window may it be 0: got window={window}."
         )
 
 
@@ -83,18 +83,7 @@ def forward(
     projection: Projection | None,
 ) -> Tensor:
     """The forward pass of a layer with a window or global tokens: x (B, N, M) -> (B, N, M)."""
-    if context is not None:
-        raise ValueError(
-            "window and global_tokens are for self-attention, where a query has neighbours: got a "
-            f"context, window={layer.window}, global_tokens={layer.global_tokens}. Build "
-            "cross-attention with both 0."
-        )
-    query, key, value, rows = _heads(layer, zero_padding(x, mask), mask, projection)
-    drop = layer.dropout if layer.training else 0.0
-    if drop and layer.dropout_kind == "rows":
-        value = drop_rows(value, drop, training=True)
-        rows = None if rows is None else rows._replace(value=drop_rows(rows.value, drop, True))
-        drop = 0.0
+    query, key, value, rows = _heads(layer, x, mask, context, projection)
     mixed = attend_with_window(
         query,
         key,
@@ -106,22 +95,107 @@ def forward(
         mask=mask,
         segment=_segment(layer),
         branch=layer.branch,
-        drop=drop,
+        drop=layer.dropout if layer.training and layer.dropout_kind == "weights" else 0.0,
     )
     return zero_padding(layer.out_proj(mixed.flatten(2)), mask)
 
 
+def not_cross_attention(layer: LinformerAttention) -> ValueError:
+    return ValueError(
+        "window and global_tokens are for self-attention, where a query has neighbours: got a "
+        f"context, window={layer.window}, global_tokens={layer.global_tokens}. Build "
+        "cross-attention with both 0."
+    )
+
+
 def _heads(
-    layer: LinformerAttention, x: Tensor, mask: Tensor | None, projection: Projection | None
+    layer: LinformerAttention,
+    x: Tensor,
+    mask: Tensor | None,
+    context: Tensor | None,
+    projection: Projection | None,
 ) -> tuple[Tensor, Tensor, Tensor, CompressedKV | None]:
     """Queries (B, N, H, D), keys and values (B, N, G, D), and the compressed rows."""
-    rows = None
-    if layer.k:
-        rows, _ = layer._key_and_value(x, mask, projection, plan_for(layer, x, x.shape[1]))
+    if context is not None:
+        raise not_cross_attention(layer)
+    x = zero_padding(x, mask)
     query = layer.q_proj(x).unflatten(2, (layer.num_heads, -1))
     key = layer.k_proj(x).unflatten(2, (layer.num_kv_heads, -1))
     value = layer.v_proj(x).unflatten(2, (layer.num_kv_heads, -1))
+    rows = _rows(layer, x, key, value, mask, projection) if layer.k else None
+    if layer.dropout_kind == "rows":
+        value = drop_rows(value, layer.dropout, layer.training)
+        if rows is not None:
+            rows = rows._replace(value=drop_rows(rows.value, layer.dropout, layer.training))
     return query, key, value, rows
+
+
+def _rows(
+    layer: LinformerAttention,
+    x: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None,
+    projection: Projection | None,
+) -> CompressedKV:
+    """The compressed rows, of the input or of the keys and values, which are known already."""
+    plan = plan_for(layer, x, x.shape[1])
+    unmodified = is_unmodified_linear(layer.k_proj) and is_unmodified_linear(layer.v_proj)
+    if layer.kind == "max" or (plan.shorten == "input" and unmodified):
+        return layer._key_and_value(x, mask, projection, plan)[0]
+    compression = layer.compression_of(x, mask, projection)
+    if mask is not None:  # a bias of W_k or W_v is not zero at padding
+        key, value = (rows.masked_fill(~mask[..., None, None], 0.0) for rows in (key, value))
+    return CompressedKV(
+        compression.compress_keys(key, 0), compression.compress_keys(value, 1), compression.keep
+    )
+
+
+def trace(
+    layer: LinformerAttention,
+    x: Tensor,
+    mask: Tensor | None,
+    context: Tensor | None,
+    projection: Projection | None,
+) -> tuple[Tensor, Tensor]:
+    """As forward, and the attention weights (B, H, N, R + N): to the rows, then to the positions.
+
+    Those of full attention are materialised: the weight of a position that is not seen is zero.
+    """
+    checks.sequence("x", x, layer.dim, mask=mask)
+    query, key, value, rows = _heads(layer, x, mask, context, projection)
+    length, window = x.shape[1], layer.window
+    seen = min(layer.global_tokens, length)
+    position = torch.arange(length, device=x.device)
+    of_global = position < seen
+    visible = of_global | of_global[:, None]
+    if window and layer.branch != "rows":
+        chunk = position // window
+        visible = visible | ((chunk[:, None] - chunk).abs() <= 1)
+    visible = visible[None] if mask is None else visible & mask[:, None]  # (B or 1, N, N)
+    bias = hidden_bias(visible, x.dtype)[:, None]  # (B or 1, 1, N, N)
+    if rows is not None:
+        count = rows.key.shape[2]
+        counts = log_counts(
+            length, count, mask, window=window, seen=seen, segment=_segment(layer), like=query
+        )
+        counts = counts[:, position // window if window else position * 0]  # (B or 1, N, R)
+        no_rows = of_global | (layer.branch == "window")
+        counts = counts.masked_fill(no_rows[:, None], hidden(x.dtype))[:, None]
+        if layer.row_bias is not None:
+            counts = counts + layer.row_bias[:, None]
+        sizes = (max(len(bias), len(counts)), counts.shape[1], length, -1)
+        bias = torch.cat((counts.expand(sizes), bias.expand(sizes)), dim=3)
+        key = torch.cat((rows.key.transpose(1, 2), key), dim=1)
+        value = torch.cat((rows.value.transpose(1, 2), value), dim=1)
+    weights = attention_weights(query.transpose(1, 2), key.transpose(1, 2), None, bias)
+    if mask is not None:
+        weights = weights.masked_fill(~mask[:, None, :, None], 0.0)
+    used = weights
+    if layer.training and layer.dropout_kind == "weights":
+        used = F.dropout(weights, layer.dropout)
+    mixed = used @ repeat_kv(value.transpose(1, 2), layer.num_heads)
+    return zero_padding(layer.out_proj(join_heads(mixed)), mask), weights
 
 
 def _segment(layer: LinformerAttention) -> int | None:
