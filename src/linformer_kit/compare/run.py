@@ -154,7 +154,7 @@ def _config(
         for override in (*overrides, *variant.overrides):
             configs.set_key(values, override)
         if isinstance(values.get("model"), dict):
-            for key in _idle(values["model"]):
+            for key in _idle(values["model"], values.get("task")):
                 values["model"].pop(key, None)
         values["run"] = str(folder)
         return configs.check(values, where=str(path))
@@ -162,12 +162,13 @@ def _config(
         raise UserError(f"{variant.name}: {error}") from error
 
 
-def _idle(model: dict[str, Any]) -> tuple[str, ...]:
+def _idle(model: dict[str, Any], task: object) -> tuple[str, ...]:
     """Keys without effect where the attention is full."""
     causal = model.get("causal_attention")
-    slots = ("num_slots", "window")
+    slots = ("num_slots", "window" if task == "clm" else "decoder_window")
     if model.get("projection") == "full":
-        return ("k", "sharing", "keep_scale", *(slots if causal in (None, "full") else ()))
+        rows = ("k", "sharing", "keep_scale", "window", "global_tokens")
+        return (*rows, *(slots if causal in (None, "full") else ()))
     return slots if causal == "full" else ()
 
 

@@ -17,8 +17,14 @@ if TYPE_CHECKING:
 
 # Keys that have no effect where nothing is compressed: such variants would be the same run twice.
 WITHOUT_EFFECT = {
-    ("model.projection", "full"): ("model.k", "model.sharing", "model.keep_scale"),
-    ("model.causal_attention", "full"): ("model.num_slots", "model.window"),
+    ("model.projection", "full"): (
+        "model.k",
+        "model.sharing",
+        "model.keep_scale",
+        "model.window",
+        "model.global_tokens",
+    ),
+    ("model.causal_attention", "full"): ("model.num_slots", "model.decoder_window"),
 }
 MAKES_FULL = tuple(key for key, _ in WITHOUT_EFFECT)
 FIXED = ("run", "data.cache")  # where files are kept: not what is compared

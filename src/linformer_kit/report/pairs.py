@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ATTENTION = (
     "projection", "k", "sharing", "keep_scale", "causal_attention", "num_slots", "window",
+    "global_tokens", "decoder_window",
     "context_projection", "context_k", "context_sharing",
 )  # fmt: skip
 PLACES = (

@@ -54,7 +54,9 @@ class Run:
         if self.task == "clm":
             slots, window = self.model.get("num_slots"), self.model.get("window")
             return f"Linformer, {slots} slots, window {window}"
-        return f"Linformer, {self.model.get('projection', 'linear')}, k = {self.model.get('k')}"
+        window = f", window {self.model['window']}" if self.model.get("window") else ""
+        projection, k = self.model.get("projection", "linear"), self.model.get("k")
+        return f"Linformer, {projection}, k = {k}{window}"
 
     @property
     def seconds_per_step(self) -> float | None:
