@@ -1,7 +1,8 @@
-"""`linformer heads`: the n x k attention of a trained Linformer, its E, and what each row looks at.
+"""`linformer heads`: the attention of a trained Linformer to its k rows and to its window, its E,
+and what each row is made of.
 
-Row j of the shortened text is sum_i E_ji x_i: which positions it is made of is told by E_ji^2, what
-it is used for by the attention weights in column j.
+Row j of the compressed text is sum_i E_ji x_i: E_ji^2 tells which positions it is made of, the
+attention weights in column j what it is used for.
 
 Legend: n tokens, k rows, H heads.
 """
@@ -22,6 +23,7 @@ from .tokens import token_texts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..core.attention import LinformerAttention
     from ..measure.records import Record
     from .encoders import TextEncoder
 
@@ -59,10 +61,11 @@ def look_at_heads(
     tokens = token_texts(encoder.tokenizer, piece)
     layer = layers[options.layer - 1]
     with torch.inference_mode():
-        weights = list(encoder.attentions(piece))[options.layer - 1]  # (H, n, k)
+        weights = list(encoder.attentions(piece))[options.layer - 1][options.head - 1]
         matrices = matrices_of(encoder, core, layer, piece)  # (sides, heads, k, n)
     matrix = matrices[0, min(options.head - 1, matrices.shape[1] - 1)]
-    used = weights[options.head - 1].mean(0)  # (k)
+    rows, exact = weights.tensor_split([len(matrix)], dim=1)  # (n, k), and (n, n) with a window
+    used = rows.mean(0)  # (k)
     return {
         "kind": KIND,
         "model": encoder.name,
@@ -72,7 +75,8 @@ def look_at_heads(
         "head": options.head,
         "projection": layer.attention.kind,
         "sharing": layer.attention.sharing,
-        "attention": _image(weights[options.head - 1], squares=False),
+        "attention": _image(rows, squares=False),
+        **_exact(exact, layer.attention),
         "matrices": [
             {
                 "name": _name(side, head, matrices),
@@ -83,6 +87,24 @@ def look_at_heads(
         ],
         "rows": [_row(matrix[row], tokens, float(used[row])) for row in range(len(matrix))],
         "machine": machine,
+    }
+
+
+def _exact(weights: Tensor, attention: LinformerAttention) -> Record:
+    """What a head with a window sees exactly, and how its attention is shared out."""
+    if not attention.has_exact_keys:
+        return {}
+    on_global = float(weights[:, : attention.global_tokens].sum(1).mean())
+    on_exact = float(weights.sum(1).mean())
+    return {
+        "window": attention.window,
+        "global_tokens": attention.global_tokens,
+        "exact": _image(weights, squares=False),
+        "shares": {
+            "rows": round(1 - on_exact, 4),
+            "window": round(on_exact - on_global, 4),
+            "global tokens": round(on_global, 4),
+        },
     }
 
 
@@ -114,6 +136,11 @@ def _core(encoder: TextEncoder) -> LinformerEncoder:
         )
     first = core.layers[0]
     assert isinstance(first, EncoderLayer)
+    if not all(layer.attention.k for layer in core.layers if layer.attention.kind != "full"):
+        raise ValueError(
+            f"{encoder.name} has a layer with k=0, a window and no E to look at. "
+            "`linformer spectrum` looks into it."
+        )
     kind = first.attention.kind
     if kind in ("full", "max"):
         reason = "the vanilla Transformer" if kind == "full" else "a maximum, which is no matrix"

@@ -51,7 +51,9 @@ def sheet(record: Record) -> Sheet:
             for number, row in rows[:SHOWN]
         ),
         caption=f"the {min(SHOWN, len(rows))} of {len(rows)} rows with most attention; positions: "
-        f"how many a row is made of, 1 to {record['length']}; {_caption(record)}",
+        f"how many a row is made of, 1 to {record['length']}; "
+        + (f"{_shares(record)}; " if "shares" in record else "")
+        + _caption(record),
     )
 
 
@@ -69,6 +71,20 @@ def figures(record: Record) -> list[HeatMap]:
             diverging=False,
         )
     ]
+    if "exact" in record:
+        found.append(
+            _image(
+                record["exact"],
+                name=f"{slug}-window",
+                title=f"Exact attention, n x n: {_where(record)}",
+                caption=f"A window of {record['window']} and {record['global_tokens']} global "
+                f"tokens; {_shares(record)}. {_caption(record)}.",
+                x="position",
+                y="token",
+                unit="weight",
+                diverging=False,
+            )
+        )
     for number, matrix in enumerate(record["matrices"]):
         found.append(
             _image(
@@ -126,6 +142,12 @@ def _token(token: Record) -> str:
 
 def _where(record: Record) -> str:
     return f"layer {record['layer']}, head {record['head']} of {short_name(record)}"
+
+
+def _shares(record: Record) -> str:
+    return "attention to " + ", ".join(
+        f"{name} {share:.0%}" for name, share in record["shares"].items()
+    )
 
 
 def _caption(record: Record) -> str:
