@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..data.rows import Rows
-from ..evaluate.metrics import MAIN
-from ..train.run import collator, metrics_of
+from ..metrics.tasks import MAIN
+from ..training.setup import collator, metrics_of
 
 if TYPE_CHECKING:
     from datasets import Dataset

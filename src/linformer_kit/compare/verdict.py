@@ -17,7 +17,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..evaluate.metrics import MAIN
+from ..metrics.tasks import MAIN
 from .variants import MAKES_FULL
 
 if TYPE_CHECKING:

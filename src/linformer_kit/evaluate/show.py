@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import UserError, reason_of
+from ..metrics.tasks import MAIN, numbers
+from ..runs.folder import RunFolder
 from ..runs.models import step_of
-from ..train.run_folder import RunFolder
-from .metrics import MAIN, numbers
 
 
 def show(evaluation: dict[str, Any]) -> Group:

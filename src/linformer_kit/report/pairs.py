@@ -13,7 +13,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..compare.verdict import difference
-from ..evaluate.metrics import MAIN
+from ..metrics.tasks import MAIN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

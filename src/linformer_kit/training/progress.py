@@ -19,12 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformers import TrainerCallback
 
 from ..data.counts import unknown, unread
-from ..evaluate.metrics import MAIN, numbers
+from ..metrics.tasks import MAIN, numbers
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from .run_folder import RunFolder
+    from ..runs.folder import RunFolder
     from .trainer import RunTrainer
 
 HANGUP = getattr(signal, "SIGHUP", None)  # not on every system

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any, cast
 from ..config import load as configs
 from ..config import yaml_text
 from ..errors import UserError, user_input
-from ..runs.lock import HOLDER, LOCK
-from ..runs.manifest import (
+from .lock import HOLDER, LOCK
+from .manifest import (
     STAGING,
     clean_staging,
     damage,
@@ -35,7 +35,7 @@ from ..runs.manifest import (
     remove_empty_folders,
     remove_written,
 )
-from ..runs.models import CHECKPOINT, MODELS, checkpoint_folders, model_folder, step_of
+from .models import CHECKPOINT, MODELS, checkpoint_folders, model_folder, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
