@@ -16,7 +16,8 @@ from ..data.rows import Rows
 from ..errors import UserError, user_input
 from ..metrics.tasks import numbers
 from ..models.load import load_pretrained
-from ..runs.folder import RunFolder, not_writable, write_whole
+from ..outputs import write_atomic
+from ..runs.folder import RunFolder, not_writable
 from ..training.build import MODELS
 from ..training.progress import Report, tell_unread
 from ..training.setup import make_trainer, metrics_of
@@ -144,7 +145,7 @@ def _evaluate_on(
 
 
 def _keep(folder: RunFolder, evaluation: dict[str, Any]) -> None:
-    write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
+    write_atomic(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
 
 
 def _data_of(

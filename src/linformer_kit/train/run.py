@@ -17,7 +17,8 @@ from transformers.integrations.integration_utils import TensorBoardCallback
 from ..data.prepare import Prepared, prepare
 from ..errors import UserError, user_input
 from ..evaluate.evaluation import evaluate_run
-from ..runs.folder import RESUME_HINT, RunFolder, write_whole
+from ..outputs import write_atomic
+from ..runs.folder import RESUME_HINT, RunFolder
 from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.build import build_model
@@ -87,7 +88,7 @@ def _train_and_evaluate(
         folder.forget_after(0 if start is None else step_of(start))
         processes = trainer.args.world_size
         environment = describe(config, world=processes, threads=torch.get_num_threads())
-        write_whole(folder.path / "environment.json", json.dumps(environment, indent=1) + "\n")
+        write_atomic(folder.path / "environment.json", json.dumps(environment, indent=1) + "\n")
     logging = Logging(trainer, folder, report)
     trainer.add_callback(logging)
     trainer.logging = logging
