@@ -31,10 +31,11 @@ test-backends: $(BACKENDS_INSTALLED) ## Run the tests of the Keras layers on JAX
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=2 $(BACKENDS)/bin/python -m pytest -q -p no:cacheprovider tests/keras; \
 	tensorflow=$$?; wait $$jax && exit $$tensorflow
 
-check: $(INSTALLED) ## Lint, check format and types, run the fast tests.
+check: $(INSTALLED) ## Lint, check format, types and imports, run the fast tests.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
+	$(BIN)/lint-imports
 	$(TEST) -m 'not slow'
 
 docs: $(DOCS_INSTALLED) ## Build the documentation into site/, with warnings as errors.

@@ -12,6 +12,7 @@ from ..compare.variants import is_vanilla
 from ..config import yaml_text
 from ..errors import reason_of
 from ..measure.records import Record, read_records
+from ..runs.models import MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,7 +189,7 @@ def _scores(evaluation: Record, path: Path, problems: list[str]) -> dict[str, fl
 
 def _model(folder: Path, problems: list[str]) -> dict[str, Any]:
     """From the saved model's own configuration, which is complete."""
-    for which in ("best", "last"):
+    for which in MODELS:
         found = _json(folder / which / "config.json", problems)
         if found:
             return found

@@ -14,13 +14,13 @@ import torch
 
 from linformer_kit.config.load import load
 from linformer_kit.errors import UserError
-from linformer_kit.evaluate.run import evaluate_run
+from linformer_kit.evaluate.evaluation import evaluate_run
 from linformer_kit.models import LinformerForMaskedLM
-from linformer_kit.predict.run import Options, predict_texts
+from linformer_kit.predict.answers import Options, predict_texts
+from linformer_kit.runs.folder import RunFolder
 from linformer_kit.train.run import train
-from linformer_kit.train.run_folder import RunFolder
 
-from . import tiny
+from ..train import tiny
 
 
 @pytest.fixture(scope="module")
