@@ -134,6 +134,10 @@ def evaluate(
     model: Annotated[
         str, typer.Option(help="Which model: best, last, or the step of a checkpoint.")
     ] = "best",
+    without: Annotated[
+        str | None,
+        typer.Option(help="rows or window: switch one of the two off, to see what it contributes."),
+    ] = None,
 ) -> None:
     """Score a model of a run; every number that can be told."""
     with packages():
@@ -141,12 +145,14 @@ def evaluate(
 
         if part not in (None, *PARTS):
             raise UserError(f"--part must be one of {', '.join(PARTS)}: got {part!r}.")
+        if without not in (None, "rows", "window"):
+            raise UserError(f"--without must be rows or window: got {without!r}.")
         folder = RunFolder.existing(run)
         silence_libraries()
         from ..evaluate.evaluation import evaluate_run
         from ..evaluate.show import show
 
-        found = evaluate_run(folder, part=part, which=model)  # type: ignore[arg-type]
+        found = evaluate_run(folder, part=part, which=model, without=without)  # type: ignore[arg-type]
         if sys.stdout.isatty():
             Console().print(show(found))
 

@@ -62,6 +62,22 @@ def check(window: int, global_tokens: int, *, kind: str, k: int | None) -> None:
         )
 
 
+def switch_off(model: nn.Module, branch: Literal["rows", "window"]) -> None:
+    """Let every layer with both a window and rows attend to the other of the two only.
+
+    For measuring what each contributes; training and inference use both.
+    """
+    layers = [m for m in model.modules() if getattr(m, "window", 0) and hasattr(m, "branch")]
+    if not any(layer.k for layer in layers):
+        raise ValueError(
+            f"only an encoder with a window and k > 0 can do without its {branch}: got "
+            f"{len(layers)} layers with a window and none with both."
+        )
+    for layer in layers:
+        if layer.k:
+            layer.branch = "window" if branch == "rows" else "rows"  # type: ignore[assignment]
+
+
 def build_row_bias(layer: LinformerAttention) -> nn.Parameter | None:
     """b (H, k), or (H, 1) for `conv`, whose number of rows depends on the input."""
     if not (layer.k and layer.has_exact_keys and layer.kind in _LEARNED):
