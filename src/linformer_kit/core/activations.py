@@ -10,7 +10,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Activation = Literal["gelu", "relu", "swiglu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "swiglu"]
 
 
 def swiglu(hidden: Tensor) -> Tensor:
@@ -19,8 +19,14 @@ def swiglu(hidden: Tensor) -> Tensor:
     return F.silu(gate) * value
 
 
+def gelu_tanh(x: Tensor) -> Tensor:
+    """The tanh approximation of gelu, called gelu_new in transformers."""
+    return F.gelu(x, approximate="tanh")
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": F.gelu,
+    "gelu_tanh": gelu_tanh,
     "relu": F.relu,
     "swiglu": swiglu,
 }

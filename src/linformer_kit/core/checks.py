@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Sequence
 
 
 def one_of(name: str, value: object, allowed: Collection[str]) -> None:
@@ -27,6 +27,14 @@ def whole(name: str, value: object, *, least: int = 0) -> None:
         raise TypeError(f"{name} must be a whole number: got {value!r} ({type(value).__name__}).")
     if value < least:
         raise ValueError(f"{name} must be at least {least}: got {value}.")
+
+
+def layer_numbers(name: str, values: Sequence[int], depth: int) -> None:
+    """Refuse anything but different numbers of layers, from 0 to depth - 1."""
+    if len(set(values)) < len(values) or not set(values) <= set(range(depth)):
+        raise ValueError(
+            f"{name} must be different numbers from 0 to {depth - 1}: got {list(values)}."
+        )
 
 
 def positive(name: str, value: object) -> None:

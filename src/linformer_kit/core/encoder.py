@@ -122,7 +122,8 @@ class LinformerEncoder(nn.Module):
             in higher layers). With layerwise sharing a layer uses the first k of max(k) rows; conv,
             whose filter has one width, then needs one k.
         ff_dim, activation: the hidden size of the feed-forward part, by default 4 * dim, and gelu,
-            relu or swiglu.
+            gelu_tanh, relu or swiglu.
+        full_layers: the numbers, from 0, of layers with full attention instead of `projection`.
         bias: whether linear layers have one; `qkv_bias` overrides it for W_q, W_k and W_v.
         norm: `pre` (with a final norm) or `post`.
         positions: `none`, `learned` (up to max_length) or `sinusoidal`, added to the input.
@@ -148,6 +149,7 @@ class LinformerEncoder(nn.Module):
         num_heads: int,
         max_length: int | None = None,
         k: int | Sequence[int] | None = None,
+        full_layers: Sequence[int] = (),
         ff_dim: int | None = None,
         projection: ProjectionKind = "linear",
         sharing: Sharing = "layerwise",
@@ -179,16 +181,19 @@ class LinformerEncoder(nn.Module):
         self.gradient_checkpointing = gradient_checkpointing
         shared = sharing == "layerwise" and projection != "full" and any(k_of_layer)
 
-        def layer(layer_k: int | None) -> EncoderLayer:
+        checks.layer_numbers("full_layers", full_layers, depth)
+
+        def layer(number: int) -> EncoderLayer:
+            full = number in full_layers
             attention = LinformerAttention(
                 dim=dim,
                 num_heads=num_heads,
                 max_length=max_length,
-                k=layer_k,
-                projection=projection,
+                k=None if full else k_of_layer[number],
+                projection="full" if full else projection,
                 sharing=sharing,
-                window=window,
-                global_tokens=global_tokens,
+                window=0 if full else window,
+                global_tokens=0 if full else global_tokens,
                 head_dim=head_dim,
                 num_kv_heads=num_kv_heads,
                 bias=bias if qkv_bias is None else qkv_bias,
@@ -207,7 +212,7 @@ class LinformerEncoder(nn.Module):
                 attention, feed_forward, norm=norm, norm_eps=norm_eps, dropout=dropout
             )
 
-        self.layers = nn.ModuleList(map(layer, k_of_layer))
+        self.layers = nn.ModuleList(map(layer, range(depth)))
         self.projection: Projection | None = None
         if shared:
             self.projection = build_projection(

@@ -1,4 +1,4 @@
-"""The feed-forward part of a layer: W_2 act(W_1 x), act one of gelu, relu, swiglu."""
+"""The feed-forward part of a layer: W_2 act(W_1 x), act one of `ACTIVATIONS`."""
 
 from __future__ import annotations
 

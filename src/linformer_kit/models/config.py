@@ -38,6 +38,13 @@ _OF_TRANSFORMERS = {
 CUSTOM = "custom_attributes"
 _SHOWN = 5  # names in one message
 _CAUSAL_WINDOW = 128
+# Fields that older files do not have, with the values that leave their models as they were.
+_LATER_KEYS = {
+    "embedding_size": None,
+    "pooler": False,
+    "full_layers": None,
+    "classifier_act": "tanh",
+}
 
 
 class LinformerConfig(PreTrainedConfig):
@@ -47,7 +54,12 @@ class LinformerConfig(PreTrainedConfig):
         vocab_size, hidden_size, num_hidden_layers, num_attention_heads, intermediate_size,
             hidden_act, hidden_dropout_prob, attention_probs_dropout_prob, type_vocab_size,
             initializer_range, layer_norm_eps, classifier_dropout, use_cache, tie_word_embeddings
-            and token ids: as in BERT. hidden_act is gelu, relu or swiglu.
+            and token ids: as in BERT. hidden_act is gelu, gelu_tanh, relu or swiglu.
+        embedding_size: the width of the embeddings if it is not hidden_size, as in ELECTRA and
+            ALBERT; a linear layer then leads to hidden_size.
+        pooler: whether LinformerModel has BERT's pooler, a layer and tanh on its first row.
+        classifier_act: between the two layers of a classification head: tanh, gelu or relu.
+        full_layers: the numbers, from 0, of an encoder's layers with full attention.
         max_position_embeddings: the longest input of an encoder, the core's max_length.
         num_key_value_heads: fewer than heads lets groups of heads share keys and values.
         head_dim: by default hidden_size // num_attention_heads.
@@ -112,12 +124,15 @@ class LinformerConfig(PreTrainedConfig):
     bias: bool = True
     qkv_bias: bool | None = None
     initializer_range: float = 0.02
+    embedding_size: int | None = None
+    pooler: bool = False
 
     k: int | list[int] | None = 256
     projection: str = "linear"
     sharing: str = "layerwise"
     window: int | None = None
     global_tokens: int = 0
+    full_layers: list[int] | None = None
     keep_scale: bool = True
     plan: dict[str, str] | None = None
 
@@ -141,6 +156,7 @@ class LinformerConfig(PreTrainedConfig):
 
     pooling: str = "cls"
     classifier_dropout: float | int | None = None
+    classifier_act: str = "tanh"
     feature_size: int | None = None
     label_smoothing: float | int = 0.0
     loss_chunk: int = 512
@@ -197,7 +213,7 @@ class LinformerConfig(PreTrainedConfig):
                 f"this is the configuration of another model: got model_type={kind!r}, not "
                 f"{cls.model_type!r}."
             )
-        config_dict = _with_window_keys(config_dict)
+        config_dict = _LATER_KEYS | _with_window_keys(config_dict)
         missing = [name for name in own_fields() if name not in config_dict]
         if missing:
             more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
@@ -268,6 +284,7 @@ class LinformerConfig(PreTrainedConfig):
             "sharing": self.sharing,
             "window": self.window or 0,
             "global_tokens": self.global_tokens,
+            "full_layers": self.full_layers or (),
             "keep_scale": self.keep_scale,
             "neighbours": self.neighbours,
             "dropout_kind": self.dropout_kind,
@@ -317,6 +334,9 @@ class LinformerConfig(PreTrainedConfig):
             position_embedding_type=positions,
             window=self.decoder_window,
             global_tokens=0,
+            full_layers=None,
+            embedding_size=None,
+            pooler=False,
             neighbours=0,
             feature_size=None,
             type_vocab_size=0,
@@ -337,6 +357,10 @@ class LinformerConfig(PreTrainedConfig):
         """The kind of positions that the embeddings add."""
         usual = "none" if self.is_decoder else "learned"
         return self.position_embedding_type or usual  # type: ignore[return-value]
+
+    @property
+    def embedding_width(self) -> int:
+        return self.embedding_size or self.hidden_size
 
     @property
     def norms_embeddings(self) -> bool:

@@ -23,8 +23,8 @@ class LinformerEmbeddings(nn.Module):
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
-        size = config.hidden_size
-        self.hidden_size = size
+        size = config.embedding_width
+        self.width = size
         self.feature_size = config.feature_size
         if config.feature_size is None:
             self.embed_tokens = nn.Embedding(config.vocab_size, size)
@@ -36,6 +36,9 @@ class LinformerEmbeddings(nn.Module):
         )
         self.norm = (
             nn.LayerNorm(size, eps=config.layer_norm_eps) if config.norms_embeddings else None
+        )
+        self.projection = (
+            None if size == config.hidden_size else nn.Linear(size, config.hidden_size)
         )
 
     def forward(
@@ -70,12 +73,13 @@ class LinformerEmbeddings(nn.Module):
                 "this model adds no positions (position_embedding_type='none'): got position_ids. "
                 "Leave them out."
             )
-        return x if self.norm is None else self.norm(x)
+        x = x if self.norm is None else self.norm(x)
+        return x if self.projection is None else self.projection(x)
 
     def _rows(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if inputs_embeds is not None:
             name = "hidden_size" if self.feature_size is None else "feature_size"
-            width = self.hidden_size if self.feature_size is None else self.feature_size
+            width = self.width if self.feature_size is None else self.feature_size
             if inputs_embeds.dim() != 3 or inputs_embeds.shape[-1] != width:
                 raise ValueError(
                     f"inputs_embeds must have shape (batch, length, {name}={width}): got "

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from transformers.modeling_outputs import BaseModelOutput
+from torch import Tensor, nn
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils.generic import can_return_tuple
 
 from ..core.encoder import LinformerEncoder
 from .base import LinformerPreTrainedModel, asked, real_positions
 from .embeddings import LinformerEmbeddings
 from .layers import mark_layers
+from .pooling import pooled
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from .config import LinformerConfig
 
 
@@ -47,6 +47,7 @@ class LinformerModel(LinformerPreTrainedModel):
         self.embeddings = LinformerEmbeddings(config)
         self.encoder = LinformerEncoder(**config.encoder_arguments())
         mark_layers(self.encoder)
+        self.pooler = Pooler(config.hidden_size) if config.pooler else None
         self.post_init()
 
     @can_return_tuple
@@ -59,18 +60,31 @@ class LinformerModel(LinformerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> BaseModelOutput:
+    ) -> BaseModelOutputWithPooling:
         x = self.embeddings(
             input_ids, inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
         )
         mask = real_positions(attention_mask, batch=x.shape[0], length=x.shape[1])
         attentions = asked(output_attentions, self.config.output_attentions)
         hidden_states = asked(output_hidden_states, self.config.output_hidden_states)
-        if not attentions and not hidden_states:
-            return BaseModelOutput(last_hidden_state=self.encoder(x, mask=mask))
-        trace = self.encoder.trace(x, mask=mask, attentions=attentions)
-        return BaseModelOutput(
-            last_hidden_state=trace.output,
-            hidden_states=trace.hidden_states if hidden_states else None,
-            attentions=trace.attentions if attentions else None,
+        traced = None
+        if attentions or hidden_states:
+            traced = self.encoder.trace(x, mask=mask, attentions=attentions)
+        output = self.encoder(x, mask=mask) if traced is None else traced.output
+        return BaseModelOutputWithPooling(
+            last_hidden_state=output,
+            pooler_output=None if self.pooler is None else self.pooler(pooled(output, mask, "cls")),
+            hidden_states=traced.hidden_states if traced and hidden_states else None,
+            attentions=traced.attentions if traced and attentions else None,
         )
+
+
+class Pooler(nn.Module):
+    """tanh(W x), as BERT's on the first row."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.dense = nn.Linear(size, size)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense(x).tanh()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..core import checks
 from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
 from ..core.names import CONFIG_NAMES
@@ -60,7 +61,9 @@ def _check_embeddings(config: LinformerConfig) -> None:
 def _check_core(config: LinformerConfig) -> None:
     try:
         with torch.device("meta"):
-            build_positions(config.positions, config.max_position_embeddings, config.hidden_size)
+            build_positions(
+                config.positions, config.max_position_embeddings, config.embedding_width
+            )
             if config.is_decoder:
                 LinformerDecoder(**config.decoder_arguments() | {"depth": 1})
             else:
@@ -92,15 +95,16 @@ def _check_decoder(config: LinformerConfig) -> None:
 
 def _different_layers(config: LinformerConfig) -> dict[str, Any]:
     """The layers with the smallest and the largest k: what fits them fits the others."""
+    checks.layer_numbers("full_layers", config.full_layers or (), config.num_hidden_layers)
     if not isinstance(config.k, list):
-        return {"depth": 1}
+        return {"depth": 1, "full_layers": ()}
     if len(config.k) != config.num_hidden_layers:
         raise ValueError(
             f"k must be one number or one for each of the {config.num_hidden_layers} layers: got "
             f"{len(config.k)}, {shown(config.k)}."
         )
     extremes = sorted({min(config.k), max(config.k)})
-    return {"depth": len(extremes), "k": extremes}
+    return {"depth": len(extremes), "k": extremes, "full_layers": ()}
 
 
 def _renamed(text: str, names: dict[str, str]) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils.generic import can_return_tuple
 
+from ..core.activations import ACTIVATIONS
 from .base import LinformerPreTrainedModel
 from .encoder import LinformerModel
 from .labels import token_labels
@@ -24,11 +24,13 @@ class MaskedLMTransform(nn.Module):
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        width = config.embedding_width
+        self.activation = config.hidden_act if config.hidden_act == "gelu_tanh" else "gelu"
+        self.dense = nn.Linear(config.hidden_size, width)
+        self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(F.gelu(self.dense(x)))
+        return self.norm(ACTIVATIONS[self.activation](self.dense(x)))
 
 
 class LinformerForMaskedLM(LinformerPreTrainedModel):
@@ -49,7 +51,7 @@ class LinformerForMaskedLM(LinformerPreTrainedModel):
             )
         self.linformer = LinformerModel(config)
         self.transform = MaskedLMTransform(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+        self.lm_head = nn.Linear(config.embedding_width, config.vocab_size)
         self.post_init()
 
     @can_return_tuple

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core.dropout import dropout
@@ -35,16 +36,19 @@ def pooled(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
 
 
 class ClassificationHead(nn.Module):
-    """W_2 drop(tanh(W_1 drop(x))), as RoBERTa's."""
+    """W_2 drop(act(W_1 drop(x))), as RoBERTa's with act = tanh."""
 
     def __init__(self, config: LinformerConfig, outputs: int) -> None:
         super().__init__()
         self.dropout = classifier_dropout(config)
+        self.activation = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}[
+            config.classifier_act
+        ]
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.out_proj = nn.Linear(config.hidden_size, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.dense(dropout(x, self.dropout, self.training)).tanh()
+        x = self.activation(self.dense(dropout(x, self.dropout, self.training)))
         return self.out_proj(dropout(x, self.dropout, self.training))
 
 

@@ -117,9 +117,15 @@ def optional(rule: Rule) -> Rule:
 
 def one_or_several(rule: Rule) -> Rule:
     def each(name: str, value: object) -> None:
+        (several(rule) if isinstance(value, list) else rule)(name, value)
+
+    return each
+
+
+def several(rule: Rule) -> Rule:
+    def each(name: str, value: object) -> None:
         if not isinstance(value, list):
-            rule(name, value)
-            return
+            raise TypeError(f"{name} must be a list: got {shown(value)}.")
         for place, part in enumerate(value):
             rule(f"{name}[{place}]", part)
 
@@ -195,6 +201,8 @@ RULES: dict[str, Rule] = {
     "bias": boolean,
     "qkv_bias": optional(boolean),
     "initializer_range": deviation,
+    "embedding_size": optional(_size),
+    "pooler": boolean,
     "k": optional(one_or_several(whole(least=0))),
     "projection": one_of(tuple(PROJECTIONS)),
     "sharing": one_of(tuple(SHARINGS)),
@@ -204,6 +212,7 @@ RULES: dict[str, Rule] = {
     "num_slots": whole(least=0),
     "window": optional(whole(least=0)),
     "global_tokens": whole(least=0),
+    "full_layers": optional(several(whole(least=0))),
     "rotary": fraction,
     "decoder_vocab_size": optional(_size),
     "decoder_hidden_size": optional(_size),
@@ -220,6 +229,7 @@ RULES: dict[str, Rule] = {
     "share_embeddings": boolean,
     "pooling": one_of(POOLINGS),
     "classifier_dropout": optional(probability),
+    "classifier_act": one_of(("tanh", "gelu", "relu")),
     "feature_size": optional(_size),
     "label_smoothing": probability,
     "loss_chunk": whole(least=0),

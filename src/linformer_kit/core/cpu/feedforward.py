@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # For a hidden layer that nothing else reads. (There is no F.gelu_; swiglu halves the width.)
 IN_PLACE_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu": torch.ops.aten.gelu_,
+    "gelu_tanh": lambda x: torch.ops.aten.gelu_(x, approximate="tanh"),
     "relu": F.relu_,
     "swiglu": swiglu,
 }
