@@ -37,8 +37,8 @@ class LinformerEmbeddings(nn.Module):
         self.norm = (
             nn.LayerNorm(size, eps=config.layer_norm_eps) if config.norms_embeddings else None
         )
-        self.projection = (
-            None if size == config.hidden_size else nn.Linear(size, config.hidden_size)
+        self.to_hidden = (
+            None if config.embedding_size is None else nn.Linear(size, config.hidden_size)
         )
 
     def forward(
@@ -74,7 +74,7 @@ class LinformerEmbeddings(nn.Module):
                 "Leave them out."
             )
         x = x if self.norm is None else self.norm(x)
-        return x if self.projection is None else self.projection(x)
+        return x if self.to_hidden is None else self.to_hidden(x)
 
     def _rows(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if inputs_embeds is not None:

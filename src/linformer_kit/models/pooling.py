@@ -35,6 +35,9 @@ def pooled(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
     return highest.masked_fill(~real.any(1), 0.0)
 
 
+_ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
+
+
 class ClassificationHead(nn.Module):
     """W_2 drop(act(W_1 drop(x))), as RoBERTa's with act = tanh."""
 

@@ -1,0 +1,24 @@
+"""Turn a pretrained Transformer encoder into a Linformer that keeps what it knows.
+
+`convert` gives a BERT-like model's weights to the matching class of `linformer_kit.models`;
+`linformerize` exchanges the attention inside any model; `distill` trains either against the
+original. Nothing of transformers is imported before it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .rehome import convert as convert
+
+_HOME = {"convert": "rehome", "linformerize": "in_place", "load_linformerized": "in_place"}
+__all__ = ["convert"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
