@@ -45,7 +45,7 @@ docs-serve: $(DOCS_INSTALLED) ## Serve the documentation on http://127.0.0.1:800
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 clean: ## Remove the environment and everything that tools have left; results/ and runs/ stay.
-	rm -rf .venv $(BACKENDS) build dist .pytest_cache site .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf .venv $(BACKENDS) build dist .pytest_cache site .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -23,8 +23,9 @@ from transformers import Trainer, TrainerCallback
 from ..core.learning_rates import group_by_rate
 from ..errors import UserError
 from ..metrics.row_scores import row_scores
+from ..outputs import STAGING
 from ..runs.folder import RESUME_HINT, RunFolder
-from ..runs.manifest import STAGING, remove_written, replace_folder
+from ..runs.manifest import remove_written, replace_folder
 from ..runs.models import CHECKPOINT
 
 if TYPE_CHECKING:
