@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .rehome import convert as convert
 
-_HOME = {"convert": "rehome", "linformerize": "in_place", "load_linformerized": "in_place"}
+_HOME = {
+    "convert": "rehome",
+    "distill": "distill",
+    "linformerize": "in_place",
+    "load_linformerized": "in_place",
+}
 __all__ = ["convert"]
 
 

@@ -1,4 +1,4 @@
-"""A pretrained encoder as a Linformer of `linformer_kit.models`: the same weights, another attention.
+"""A pretrained encoder as a Linformer of `linformer_kit.models`: its weights, another attention.
 
 Families whose architecture the models here can express are re-homed: the result is an ordinary
 LinformerConfig checkpoint. The tables in `families/` say which tensor is which.
@@ -6,6 +6,7 @@ LinformerConfig checkpoint. The tables in `families/` say which tensor is which.
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,9 @@ import torch
 
 from .. import models
 from ..core import checks
+from ..core.attention import LinformerAttention
+from ..core.projection import LinearProjection
+from ..core.segment_projection import ConvProjection
 from .families import FAMILIES
 from .family import Family, Head, expand
 from .positions import Extension, extend_positions
@@ -56,7 +60,7 @@ def convert(
             multiple choice or question answering.
         max_length: how many tokens the result reads; by default as many as the model.
         k, window, global_tokens, projection, sharing, full_layers: of the attention, see
-            `LinformerEncoder`. Segment means (`mean`) need no training; a `linear` E starts as them.
+            `LinformerEncoder`. Segment means (`mean`) need no training; a learned E starts as them.
         positions: how the position table is extended, see `extend_positions`.
         options: further fields of LinformerConfig.
 
@@ -199,20 +203,19 @@ def to_pretrained(student: torch.nn.Module, model: PreTrainedModel) -> dict[str,
 
 
 def start_from_segment_means(model: torch.nn.Module) -> None:
-    """Let every learned E and filter begin as the means of segments, of all positions."""
-    from ..core.projection import LinearProjection
-    from ..core.segment_projection import ConvProjection
-
+    """Let every learned E and filter start as the means of segments, each counted as its size."""
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, ConvProjection):
                 module.weight.fill_(1.0 / module.width)
             elif isinstance(module, LinearProjection):
                 rows, length = module.weight.shape[-2:]
-                width = -(-length // rows)
-                segment = torch.arange(length) // width
+                segment = torch.arange(length) // -(-length // rows)
                 matrix = (segment == torch.arange(rows)[:, None]).to(module.weight.dtype)
                 module.weight.copy_(matrix / matrix.sum(1, keepdim=True).clamp_min(1.0))
+            elif isinstance(module, LinformerAttention) and module.row_bias is not None:
+                if module.kind != "dynamic" and module.k and module.max_length:
+                    module.row_bias.fill_(math.log(math.ceil(module.max_length / module.k)))
 
 
 def _build(kind: type, config: models.LinformerConfig) -> Any:

@@ -1,0 +1,79 @@
+"""The distance between a converted model and its teacher.
+
+Two losses. `layer_loss` trains each layer on the teacher's own hidden states: from the same input it
+has to make the same output, so errors do not add up. `hidden_loss` trains the whole student: every
+hidden state, and the direction of the mean of the last one.
+
+Legend: B batch, N positions, M model size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+
+def hidden_states(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, ...]:
+    """The input of each layer and the last output, (B, N, M) each."""
+    outputs = model(**batch, output_hidden_states=True)
+    states: tuple[Tensor, ...] = outputs.hidden_states
+    return states
+
+
+def relative_error(ours: Tensor, theirs: Tensor, mask: Tensor) -> Tensor:
+    """|ours - theirs|^2 / |theirs - mean|^2 over the real positions: 0 is equal, 1 knows nothing."""
+    real = mask.bool()
+    ours, theirs = ours[real], theirs[real]
+    spread = (theirs - theirs.mean(0)).square().mean()
+    return (ours - theirs).square().mean() / spread.clamp_min(1e-12)
+
+
+def hidden_loss(ours: Sequence[Tensor], theirs: Sequence[Tensor], mask: Tensor) -> Tensor:
+    """The mean error of all hidden states, and 1 - cosine of the mean-pooled last one."""
+    errors = [relative_error(a, b, mask) for a, b in zip(ours[1:], theirs[1:], strict=True)]
+    cosine = F.cosine_similarity(mean_pool(ours[-1], mask), mean_pool(theirs[-1], mask))
+    return torch.stack(errors).mean() + (1.0 - cosine).mean()
+
+
+def layer_loss(encoder: Any, theirs: Sequence[Tensor], mask: Tensor) -> Tensor:
+    """The mean error of layers, each of which is given the teacher's hidden state."""
+    real = mask.bool()
+    every = None if bool(real.all()) else real
+    errors = [
+        relative_error(layer(before, every, encoder.projection), after, mask)
+        for layer, before, after in zip(encoder.layers, theirs[:-1], theirs[1:], strict=True)
+    ]
+    return torch.stack(errors).mean()
+
+
+def mean_pool(hidden: Tensor, mask: Tensor) -> Tensor:
+    """(B, N, M) -> (B, M), over the real positions."""
+    real = mask[..., None].to(hidden.dtype)
+    return (hidden * real).sum(1) / real.sum(1).clamp_min(1.0)
+
+
+@torch.no_grad()
+def agreement(ours: Tensor, theirs: Tensor, mask: Tensor) -> dict[str, float]:
+    """Cosines of last hidden states (B, N, M): of the mean of a sequence, and of single tokens."""
+    real = mask.bool()
+    pooled = F.cosine_similarity(mean_pool(ours, mask), mean_pool(theirs, mask))
+    tokens = F.cosine_similarity(ours[real], theirs[real], dim=-1)
+    return {"embedding_cosine": float(pooled.mean()), "token_cosine": float(tokens.mean())}
+
+
+def as_batch(batch: Any) -> dict[str, Tensor]:
+    """A batch with an attention mask; a tensor is taken as input_ids."""
+    given = {"input_ids": batch} if isinstance(batch, Tensor) else dict(batch)
+    given.pop("labels", None)
+    if "attention_mask" not in given:
+        first = next(iter(given.values()))
+        given["attention_mask"] = torch.ones(first.shape[:2], dtype=torch.long)
+    return given
