@@ -10,15 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .distilling import distill as distill
     from .rehome import convert as convert
 
 _HOME = {
     "convert": "rehome",
-    "distill": "distill",
-    "linformerize": "in_place",
-    "load_linformerized": "in_place",
+    "distill": "distilling",
 }
-__all__ = ["convert"]
+__all__ = ["convert", "distill"]
 
 
 def __getattr__(name: str) -> Any:

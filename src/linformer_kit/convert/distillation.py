@@ -1,7 +1,7 @@
 """The distance between a converted model and its teacher.
 
-Two losses. `layer_loss` trains each layer on the teacher's own hidden states: from the same input it
-has to make the same output, so errors do not add up. `hidden_loss` trains the whole student: every
+Two losses. `layer_loss` trains each layer on the teacher's own hidden states: from the same input
+it has to make the same output, so errors do not add up. `hidden_loss` trains the whole student: every
 hidden state, and the direction of the mean of the last one.
 
 Legend: B batch, N positions, M model size.
@@ -29,7 +29,7 @@ def hidden_states(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, .
 
 
 def relative_error(ours: Tensor, theirs: Tensor, mask: Tensor) -> Tensor:
-    """|ours - theirs|^2 / |theirs - mean|^2 over the real positions: 0 is equal, 1 knows nothing."""
+    """|ours - theirs|^2 / |theirs - mean|^2 over the real positions: 0 is equal."""
     real = mask.bool()
     ours, theirs = ours[real], theirs[real]
     spread = (theirs - theirs.mean(0)).square().mean()

@@ -59,8 +59,12 @@ def convert(
             or with one for masked language modelling, classification of sequences or tokens,
             multiple choice or question answering.
         max_length: how many tokens the result reads; by default as many as the model.
-        k, window, global_tokens, projection, sharing, full_layers: of the attention, see
-            `LinformerEncoder`. Segment means (`mean`) need no training; a learned E starts as them.
+        k: the number of compressed rows, see `LinformerEncoder`; a sequence for each layer.
+        window: how many positions on each side are seen exactly.
+        global_tokens: how many first positions see, and are seen by, all exactly.
+        projection: segment means (`mean`) need no training; a learned E starts as them.
+        sharing: of a learned E.
+        full_layers: layers that keep full attention.
         positions: how the position table is extended, see `extend_positions`.
         options: further fields of LinformerConfig.
 
@@ -213,8 +217,10 @@ def start_from_segment_means(model: torch.nn.Module) -> None:
                 segment = torch.arange(length) // -(-length // rows)
                 matrix = (segment == torch.arange(rows)[:, None]).to(module.weight.dtype)
                 module.weight.copy_(matrix / matrix.sum(1, keepdim=True).clamp_min(1.0))
-            elif isinstance(module, LinformerAttention) and module.row_bias is not None:
-                if module.kind != "dynamic" and module.k and module.max_length:
+            elif isinstance(module, LinformerAttention) and module.kind in ("linear", "conv"):
+                if module.row_bias is not None:
+                    assert module.k
+                    assert module.max_length
                     module.row_bias.fill_(math.log(math.ceil(module.max_length / module.k)))
 
 

@@ -42,9 +42,10 @@ def distill(
         student: a converted model.
         teacher: the model it was converted from; it is not changed.
         data: texts (with `tokenizer`), which are cut into rows of `length` tokens, or batches: a
-            tensor of input_ids or a mapping of the models' inputs. Batches are used again and again.
+            tensor of input_ids or a mapping of the models' inputs, which are used repeatedly.
         tokenizer: of the teacher.
-        minutes, steps: how long to train; give one.
+        minutes: how long to train; or give
+        steps: how many updates to train.
         batch_size: rows of a batch, for texts.
         length: tokens of a row, for texts; by default as many as both models read.
         lr: the highest learning rate of AdamW; it rises over the first steps and falls to zero.
