@@ -7,7 +7,7 @@ BACKENDS := .venv-backends
 BACKENDS_INSTALLED := $(BACKENDS)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-backends check docs docs-serve clean
+.PHONY: help run test test-slow test-backends test-package check docs docs-serve clean
 
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,6 +30,13 @@ test-backends: $(BACKENDS_INSTALLED) ## Run the tests of the Keras layers on JAX
 	@KERAS_BACKEND=jax $(BACKENDS)/bin/python -m pytest -q -p no:cacheprovider tests/keras & jax=$$!; \
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=2 $(BACKENDS)/bin/python -m pytest -q -p no:cacheprovider tests/keras; \
 	tensorflow=$$?; wait $$jax && exit $$tensorflow
+
+test-package: $(INSTALLED) ## Build the wheel and the sdist, and test both outside the checkout.
+	rm -rf build/package
+	$(BIN)/python -m build --outdir build/package
+	$(PYTHON) -m venv build/package/venv
+	build/package/venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt "$$(echo build/package/*.whl)[train]" pytest hypothesis
+	tests/package.sh build/package $(BIN)/python
 
 check: $(INSTALLED) ## Lint, check format and types, run the fast tests.
 	$(BIN)/ruff check .
