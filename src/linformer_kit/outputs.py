@@ -1,7 +1,8 @@
-"""Which existing file may be replaced by an output: only one that this package wrote."""
+"""Output files: which may be replaced (only those that this package wrote), and atomic writes."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from .errors import UserError, user_input
@@ -10,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 CHUNK = 2**20
+STAGING = ".saving-"  # begins the name of a file that is being written; a kill may leave one
 
 
 def check_replaceable(path: Path, *markers: str, option: str = "--out") -> None:
@@ -34,7 +36,7 @@ def check_replaceable(path: Path, *markers: str, option: str = "--out") -> None:
 
 
 def holds(path: Path, *markers: str) -> bool:
-    """Whether one of the markers stands anywhere in a file."""
+    """Whether a file contains one of the markers."""
     wanted = [marker.encode() for marker in markers]
     overlap = max(map(len, wanted)) - 1  # a marker may lie across two chunks
     before = b""
@@ -45,3 +47,16 @@ def holds(path: Path, *markers: str) -> bool:
                 return True
             before = content[-overlap:] if overlap else b""
     return False
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write or replace a file: it holds the old content or the new, whatever happens."""
+    staging = path.with_name(f"{STAGING}{os.getpid()}")
+    try:
+        with staging.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    finally:
+        staging.unlink(missing_ok=True)

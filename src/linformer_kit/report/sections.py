@@ -1,4 +1,4 @@
-"""The parts of the page, each made of the evidence there is; what is not there has no part."""
+"""The sections of the page; a section without evidence is left out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading, a sentence, what is seen, and the numbers behind it."""
+    """A heading, a sentence, figures and tables."""
 
     name: str  # its anchor
     short: str  # in the navigation
@@ -32,14 +32,14 @@ class Section:
 
 
 class Highlight(NamedTuple):
-    """A number that says much, and what it is."""
+    """A key figure and its label."""
 
     value: str
     label: str
 
 
 def highlights(evidence: Evidence) -> list[Highlight]:
-    """The numbers at the head of the page."""
+    """The key figures at the top of the page."""
     found = []
     best = words.best_saving(evidence.records)
     if best is not None:
@@ -66,7 +66,7 @@ def highlights(evidence: Evidence) -> list[Highlight]:
 
 
 def answer(evidence: Evidence) -> list[str]:
-    """Up to three sentences: what is saved, whether it is as good, whether it is low rank."""
+    """Three sentences: time and memory saved, training results, rank of the attention."""
     saved = words.grid_in_words(evidence.records) or words.growth_in_words(evidence.records)
     trained = pairs.in_words(evidence.runs)
     spectra = spectrum_view.spectra(evidence.records)
@@ -82,7 +82,7 @@ def answer(evidence: Evidence) -> list[str]:
 
 
 def sections(evidence: Evidence) -> list[Section]:
-    """In the order a user asks."""
+    """All sections in the order of the page."""
     found = [
         *_measured(evidence, results.GRID, results.GROWTH),
         _runs(evidence),
@@ -100,7 +100,7 @@ def sections(evidence: Evidence) -> list[Section]:
 
 
 def _with_unique_figures(sections: Sequence[Section]) -> list[Section]:
-    """Names of figures are names of files and anchors: plain characters, and each once."""
+    """Make names of figures unique and safe as names of files and anchors."""
     taken: set[str] = set()
     found = []
     for section in sections:
@@ -170,7 +170,7 @@ def _heads(evidence: Evidence) -> list[Section]:
             figures=tuple(heads_view.figures(record)),
             sheets=(heads_view.sheet(record),),
         )
-        for number, record in enumerate(heads_view.looks(evidence.records), start=1)
+        for number, record in enumerate(heads_view.latest_heads(evidence.records), start=1)
     ]
 
 
