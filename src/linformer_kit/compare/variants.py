@@ -1,4 +1,4 @@
-"""Which configurations a comparison is made of, and what they are called."""
+"""The variants of a comparison: their settings and names."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _axis(vary: str, notes: list[str]) -> list[Setting]:
 
 
 def _parsed(key: str, text: str) -> tuple[Any, str]:
-    """The value, and a text that equal values have in common."""
+    """The value, and its canonical text."""
     with user_input(f"--vary {key}={text}"):
         try:
             value = yaml_text.parse(text)
@@ -134,7 +134,7 @@ def _parsed(key: str, text: str) -> tuple[Any, str]:
 
 
 def _split(text: str, vary: str) -> list[str]:
-    """At the commas outside brackets and quotes."""
+    """Split at commas outside brackets and quotes."""
     parts, start, depth, quote = [], 0, 0, ""
     before = ","  # the last character that is not a space
     for place, character in enumerate(text):
