@@ -97,10 +97,7 @@ BENCHMARK = Benchmark(
                         show=lambda value: f"{value * 1e6:.1f} us",
                     ),
                     Column(
-                        title="times faster",
-                        of=FULL,
-                        field="times_faster",
-                        show=quantities.ratio,
+                        title="times faster", of=FULL, field="times_faster", show=quantities.ratio
                     ),
                 ),
             ),

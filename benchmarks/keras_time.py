@@ -95,10 +95,7 @@ BENCHMARK = Benchmark(
                     Column(title=OURS, of=OURS, show=quantities.seconds),
                     Column(title=STOCK, of=STOCK, show=quantities.seconds),
                     Column(
-                        title="times faster",
-                        of=STOCK,
-                        field="times_faster",
-                        show=quantities.ratio,
+                        title="times faster", of=STOCK, field="times_faster", show=quantities.ratio
                     ),
                 ),
             ),

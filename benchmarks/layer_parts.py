@@ -109,10 +109,7 @@ def parts_of(length: int, k: int, dim: int, heads: int) -> tuple[dict[str, Part]
         ),
         "gradients of W_k, W_v, through them": (
             lambda: [
-                (
-                    torch.mm(rows.t(), rows, out=grad_weight),
-                    torch.mm(rows, weight, out=more_rows),
-                )
+                (torch.mm(rows.t(), rows, out=grad_weight), torch.mm(rows, weight, out=more_rows))
                 for _ in "kv"
             ],
             4 * small,

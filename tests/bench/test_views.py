@@ -6,7 +6,7 @@ import pytest
 
 from linformer_kit.bench.paper import LENGTHS, TABLE_3
 from linformer_kit.bench.results import GRID, GROWTH
-from linformer_kit.bench.script_results import BUDGET, PEERS, ROOFLINE, behind, growth
+from linformer_kit.bench.script_results import BUDGET, PEERS, ROOFLINE, faster_peers, growth
 from linformer_kit.bench.views import Column, Lines, Results, Style, Table, add_ratio
 from linformer_kit.bench.words import best_saving, grid_in_words, growth_in_words
 
@@ -161,9 +161,9 @@ def test_a_row_in_which_we_are_behind_says_why():
         {**peer, "times_faster": 0.8},
         {**peer, "model": "Longformer", "times_faster": 2.0},
     ]
-    (row,) = behind(records, "times_faster", "time")
+    (row,) = faster_peers(records, "times_faster", "time")
     assert row.startswith("FNet took 0.80 of our time in inference at n 512: it has no attention")
-    (row,) = behind([{**one, "dim": 16} for one in records], "times_faster", "time")
+    (row,) = faster_peers([{**one, "dim": 16} for one in records], "times_faster", "time")
     assert row.endswith(
         "so small an input is mostly the calling of operations, of which ours has more"
     )

@@ -1,4 +1,4 @@
-"""What the records of `linformer bench` show: tables, charts and the section of a report."""
+"""The tables, charts and report sections of `linformer bench`, declared as data."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from ..figures.figure import MATERIALISED, OURS, VANILLA
 from ..figures.sheet import Entry
 from ..measure import quantities
 from .paper import TABLE_3
-from .views import (
-    Column,
-    Heat,
-    Lines,
-    Results,
-    Style,
-    Table,
-    add_ratio,
-    short_note,
-)
+from .views import Column, Heat, Lines, Results, Style, Table, add_ratio, short_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,11 +18,11 @@ if TYPE_CHECKING:
     from ..measure.records import Record
 
 KIT, FULL = "linformer-kit", "full"
-LEVEL = 0.97  # a ratio that is nearer to 1 than this is no difference on a machine in use
+TOLERANCE = 0.97  # ratios closer to 1 are noise
 
 
-def toned(times: float) -> Entry:
-    tone = "good" if times > 1 / LEVEL else "bad" if times < LEVEL else "plain"
+def ratio_entry(times: float) -> Entry:
+    tone = "good" if times > 1 / TOLERANCE else "bad" if times < TOLERANCE else "plain"
     return Entry(quantities.ratio(times), tone)  # type: ignore[arg-type]
 
 
@@ -39,21 +30,18 @@ def megabytes(value: float) -> str:
     return quantities.size(round(value))
 
 
-def beside_ours(
+def relative_to_ours(
     field: str, times: str, show: Callable[[Any], str]
 ) -> Callable[[Record], str | Entry]:
-    """Our own value; of the others, how many times more theirs is."""
+    """Our value as it is; the value of another model as a multiple of ours."""
 
     def entry(record: Record) -> str | Entry:
         value = record.get(field if record["model"] == KIT else times)
         if value is None:
             return Entry(short_note(record.get("note") or "-"), "quiet")
-        return show(value) if record["model"] == KIT else toned(value)
+        return show(value) if record["model"] == KIT else ratio_entry(value)
 
     return entry
-
-
-# --- attention -------------------------------------------------------------------------------
 
 
 def _attention(records: list[Record]) -> None:
@@ -76,7 +64,7 @@ def _attention_table(title: str, field: str, times: str, show: Any, compared: st
             and (record.get(field) is not None or (field == "best" and "rounds" in record))
         ),
         heading=lambda name: "ours" if name == KIT else f"{compared} {name}",
-        entry=beside_ours(field, times, show),
+        entry=relative_to_ours(field, times, show),
         columns=(_SHARE,) if field == "best" else (),
         notes=_fewer_rounds if field == "best" else lambda records: (),
     )
@@ -107,9 +95,6 @@ ATTENTION = Results(
         ),
     ),
 )  # fmt: skip
-
-
-# --- growth ----------------------------------------------------------------------------------
 
 
 def _growth(records: list[Record]) -> None:
@@ -180,8 +165,6 @@ GROWTH = Results(
     "fused kernel.",
 )  # fmt: skip
 
-
-# --- grid ------------------------------------------------------------------------------------
 
 BASELINES = ("materialised", "sdpa")
 NAMES = {"sdpa": "SDPA", "materialised": "materialised"}
@@ -316,9 +299,6 @@ def headline(records: Sequence[Record]) -> list[Sheet]:
         ),
     )
     return replace(GRID, tables=(table,)).sheets(records)
-
-
-# --- decode ----------------------------------------------------------------------------------
 
 
 def _decode(records: list[Record]) -> None:

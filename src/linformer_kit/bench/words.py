@@ -1,4 +1,4 @@
-"""What `bench grid` and `bench growth` found, in a sentence."""
+"""The results of `bench grid` and `bench growth` in a sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Saving(NamedTuple):
-    """What is saved at the longest lengths that were measured: times less."""
+    """The savings at the longest lengths that were measured, as ratios."""
 
     length: int
     k: int
