@@ -85,20 +85,18 @@ BENCHMARK = Benchmark(
                 across="attention",
                 columns=(
                     Column(
-                        title="full attention",
+                        "full attention",
+                        "best_per_token",
+                        lambda value: f"{value * 1e6:.1f} us",
                         of=FULL,
-                        field="best_per_token",
-                        show=lambda value: f"{value * 1e6:.1f} us",
                     ),
                     Column(
-                        title="Linformer",
+                        "Linformer",
+                        "best_per_token",
+                        lambda value: f"{value * 1e6:.1f} us",
                         of=SLOTS,
-                        field="best_per_token",
-                        show=lambda value: f"{value * 1e6:.1f} us",
                     ),
-                    Column(
-                        title="times faster", of=FULL, field="times_faster", show=quantities.ratio
-                    ),
+                    Column("times faster", "times_faster", quantities.ratio, of=FULL),
                 ),
             ),
         ),

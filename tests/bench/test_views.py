@@ -26,8 +26,8 @@ SHOWN = Results(
             across="model",
             entry=lambda record: f"{record['best']:g}",
             columns=(
-                Column(title="b faster", of="b", field="times", show="{:g}x".format),
-                Column(title="never", of="b", field="absent", show=str),
+                Column("b faster", "times", "{:g}x".format, of="b"),
+                Column("never", "absent", str, of="b"),
             ),
         ),
     ),

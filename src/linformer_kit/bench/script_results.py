@@ -124,8 +124,8 @@ PEERS = Results(
             rows=(("encoder", "model"),),
             columns=(
                 Column(
-                    title="largest difference", field="difference",
-                    show=lambda value: Entry(f"{value:.1e}", "good" if value < 1e-4 else "bad"),
+                    "largest difference", "difference",
+                    lambda value: Entry(f"{value:.1e}", "good" if value < 1e-4 else "bad"),
                 ),
             ),
             caption="outputs of size 1, float32; linformer-pytorch with the bias of its E set to "
@@ -305,14 +305,14 @@ ROOFLINE = Results(
             split=("length", "k"),
             rows=(("operation", "operation"),),
             columns=(
-                Column(title="time", field="all", show=quantities.seconds),
-                Column(title="GFLOP/s", field="rate", show="{:.1f}".format),
-                Column(title="FLOP/byte", field="intensity", show="{:.1f}".format),
+                Column("time", "all", quantities.seconds),
+                Column("GFLOP/s", "rate", "{:.1f}".format),
+                Column("FLOP/byte", "intensity", "{:.1f}".format),
                 Column(
-                    title="of GEMM rate", field="of_gemm",
-                    show=lambda share: Entry(f"{share:.0%}", "good" if share >= 0.7 else "plain"),
+                    "of GEMM rate", "of_gemm",
+                    lambda share: Entry(f"{share:.0%}", "good" if share >= 0.7 else "plain"),
                 ),
-                Column(title="of its roof", field="of_roof", show="{:.0%}".format),
+                Column("of its roof", "of_roof", "{:.0%}".format),
             ),
             notes=lambda _: (
                 "norm and gelu are counted with 8 FLOPs a value; what lies in a cache may pass the "

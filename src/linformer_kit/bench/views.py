@@ -32,7 +32,7 @@ Row = Mapping[Any, Record]  # by the value of `across`
 LONGEST_NOTE = 24  # characters that fit into a table
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column:
     """One field of the record at `of`, a value of the table's `across`.
 
@@ -40,9 +40,9 @@ class Column:
     """
 
     title: str
-    of: Any = None
-    field: str = "best"
+    field: str
     show: Callable[[Any], str | Entry]
+    of: Any = None
     bar: bool = False
     unless: Any = None
 
