@@ -20,7 +20,7 @@ from .baseline import Baseline, baseline
 from .folder import README, RECORDS, ComparisonFolder
 from .plots import plot_names
 from .report import WRITTEN_BY, report, summaries
-from .variants import Variant, is_vanilla, variants
+from .variants import Variant, is_vanilla, variants, without_effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -151,22 +151,16 @@ def _config(
     try:
         for override in (*overrides, *variant.overrides):
             configs.set_key(values, override)
-        if isinstance(values.get("model"), dict):
-            for key in _idle(values["model"]):
-                values["model"].pop(key, None)
+        if isinstance(model := values.get("model"), dict):
+            known = {f"model.{key}": value for key, value in model.items()}
+            if model.get("projection") == "full":  # so is causal attention, if it is not set
+                known["model.causal_attention"] = model.get("causal_attention") or "full"
+            for key in without_effect(known):
+                model.pop(key.removeprefix("model."), None)
         values["run"] = str(folder)
         return configs.check(values, where=str(path))
     except UserError as error:
         raise UserError(f"{variant.name}: {error}") from error
-
-
-def _idle(model: dict[str, Any]) -> tuple[str, ...]:
-    """Keys without effect where the attention is full."""
-    causal = model.get("causal_attention")
-    slots = ("num_slots", "window")
-    if model.get("projection") == "full":
-        return ("k", "sharing", "keep_scale", *(slots if causal in (None, "full") else ()))
-    return slots if causal == "full" else ()
 
 
 def _record(run: Run, folder: RunFolder, baselines: dict[str, Baseline | None]) -> Record:
