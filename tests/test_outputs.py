@@ -8,7 +8,7 @@ import pytest
 
 from linformer_kit import outputs
 from linformer_kit.errors import UserError
-from linformer_kit.outputs import check_replaceable, holds
+from linformer_kit.outputs import check_replaceable, holds, write_atomic
 
 MARKER = "made by linformer-kit"
 
@@ -47,3 +47,17 @@ def test_a_marker_is_found_wherever_it_stands(tmp_path, monkeypatch, before):
     path.write_bytes(b"x" * before + MARKER.encode() + b"y" * 3)
     assert holds(path, MARKER)
     assert not holds(path, MARKER + "z")
+
+
+def test_an_interrupted_write_keeps_the_old_content_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "page"
+    write_atomic(path, b"old")
+
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_atomic(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
