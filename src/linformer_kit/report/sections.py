@@ -43,25 +43,17 @@ def highlights(evidence: Evidence) -> list[Highlight]:
     found = []
     best = words.best_saving(evidence.records)
     if best is not None:
-        found.append(Highlight(f"{best.time:.1f}x", f"faster than SDPA at {best.length:,} tokens"))
+        sdpa = f"SDPA at {best.length:,} tokens"
+        found.append(Highlight(f"{best.time:.1f}x", f"faster than {sdpa}"))
         if best.memory is not None:
-            found.append(
-                Highlight(f"{best.memory:.1f}x", f"less memory than SDPA at {best.length:,} tokens")
-            )
+            found.append(Highlight(f"{best.memory:.1f}x", f"less memory than {sdpa}"))
         if best.old is not None:
-            found.append(
-                Highlight(
-                    f"{best.old:.1f}x",
-                    f"faster than the attention of 2020 at {best.old_length:,} tokens",
-                )
-            )
-    spectra = spectrum_view.spectra(evidence.records)
-    if spectra:
-        ks = spectrum_view.range_of_k(spectra[-1])
-        if ks is not None:
-            found.append(
-                Highlight(ks, f"k that keeps 90% of {spectrum_view.short_name(spectra[-1])}")
-            )
+            label = f"faster than the attention of 2020 at {best.old_length:,} tokens"
+            found.append(Highlight(f"{best.old:.1f}x", label))
+    for record in spectrum_view.spectra(evidence.records)[-1:]:
+        if (ks := spectrum_view.range_of_k(record)) is not None:
+            label = f"k that keeps 90% of {spectrum_view.short_name(record)}"
+            found.append(Highlight(ks, label))
     return found
 
 
@@ -131,8 +123,10 @@ def _runs(evidence: Evidence) -> Section | None:
 
 
 def _about_runs(evidence: Evidence) -> str:
+    if len(evidence.runs) == 1:
+        return "The run that was found."
     alike = {pairs.comparable(run) for run in evidence.runs}
-    if len(evidence.runs) > 1 and len(alike) == 1 and None not in alike:
+    if len(alike) == 1 and None not in alike:
         return (
             "Models that were trained on the same data with the same settings; only the attention "
             "and the seed differ."
@@ -140,8 +134,6 @@ def _about_runs(evidence: Evidence) -> str:
     return (
         "The runs that were found. Some differ in more than the attention: only runs that are "
         "equal in everything else are compared."
-        if len(evidence.runs) > 1
-        else "The run that was found."
     )
 
 
