@@ -107,8 +107,8 @@ def test_the_paper_stands_beside_and_below_it_is_marked():
     assert best_saving(records).time == 2.0
     assert grid_in_words(records) == (
         "On this machine, a Linformer layer with k = 256 reads 512 tokens 2.0 times faster than "
-        "today's fused attention; against the attention of the paper's day it is 2.8 times faster "
-        "at 512 tokens."
+        "today's fused attention; against the materialised attention of 2020 it is 2.8 times "
+        "faster at 512 tokens."
     )
 
 

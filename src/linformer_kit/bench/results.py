@@ -154,7 +154,7 @@ GROWTH = Results(
     ),
     short="Growth",
     title="How it grows with the length",
-    lead="One encoder reads one input that gets longer and longer; full attention is PyTorch's "
+    lead="One encoder and one input of growing length; full attention is PyTorch's "
     "fused kernel.",
 )  # fmt: skip
 
@@ -269,9 +269,8 @@ GRID = Results(
     ),
     short="Saved",
     title="What is saved, length by length",
-    lead="One encoder layer reads ever longer inputs. Vanilla is shown in two forms: SDPA, the "
-    "fused attention of today, and materialised, which holds all n x n scores as in the year of "
-    "the paper.",
+    lead="One encoder layer, inputs of growing length. Vanilla is shown in two forms: SDPA, the "
+    "fused attention of today, and materialised, which stores all n x n scores as in 2020.",
 )  # fmt: skip
 
 

@@ -61,7 +61,7 @@ def grid_in_words(records: Sequence[Record]) -> str | None:
         )
     if best.old is not None:
         words += (
-            f"; against the attention of the paper's day it is {best.old:.1f} times faster at "
+            f"; against the materialised attention of 2020 it is {best.old:.1f} times faster at "
             f"{best.old_length:,} tokens"
         )
     return f"{words}."
