@@ -232,8 +232,8 @@ BUDGET = Results(
     ),
     short="Fixed tokens",
     title="The same tokens, in longer pieces",
-    lead="A batch has a fixed number of tokens. In longer inputs they cost a Linformer the same, and "
-    "a vanilla Transformer more.",
+    lead="A batch has a fixed number of tokens. In longer inputs they cost a Linformer the same, "
+    "and a vanilla Transformer more.",
 )  # fmt: skip
 
 
