@@ -31,10 +31,11 @@ test-backends: $(BACKENDS_INSTALLED) ## Run the tests of the Keras layers on JAX
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=2 $(BACKENDS)/bin/python -m pytest -q -p no:cacheprovider tests/keras; \
 	tensorflow=$$?; wait $$jax && exit $$tensorflow
 
-check: $(INSTALLED) ## Lint, check format and types, run the fast tests.
+check: $(INSTALLED) ## Lint, check format, types and imports, run the fast tests.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy src
+	$(BIN)/lint-imports
 	$(TEST) -m 'not slow'
 
 docs: $(DOCS_INSTALLED) ## Build the documentation into site/, with warnings as errors.
@@ -44,7 +45,7 @@ docs-serve: $(DOCS_INSTALLED) ## Serve the documentation on http://127.0.0.1:800
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 clean: ## Remove the environment and everything that tools have left; results/ and runs/ stay.
-	rm -rf .venv $(BACKENDS) build dist .pytest_cache site .mypy_cache .ruff_cache .hypothesis src/*.egg-info
+	rm -rf .venv $(BACKENDS) build dist .pytest_cache site .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -24,8 +24,8 @@ from linformer_kit.config.load import load
 from linformer_kit.data.prepare import Prepared, prepare
 from linformer_kit.data.rows import Rows
 from linformer_kit.measure import machine
-from linformer_kit.train.build import build_model
-from linformer_kit.train.run import collator, make_trainer, training_order
+from linformer_kit.training.build import build_model
+from linformer_kit.training.setup import collator, make_trainer, training_order
 
 
 def configuration(arguments: argparse.Namespace, folder: Path) -> Any:

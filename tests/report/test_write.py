@@ -54,7 +54,7 @@ def test_what_is_not_a_file_is_refused(evidence, tmp_path, kind):
         page.symlink_to("/dev/null")
     else:
         page.symlink_to(tmp_path / "nothing")
-    with pytest.raises(ValueError, match=r"is not a regular file|link to a file that does not"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         write_report(evidence, page)
     assert not (tmp_path / "nothing").exists()
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ..figures.figure import Axis, Chart, HeatMap, Line
 from ..figures.sheet import Entry, Sheet, entries
 from ..measure.provenance import provenance
+from ..runs.models import MODELS
 from .spectrum import KIND, SHARES, suggested_k
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def trend(record: Record) -> str:
 def short_name(record: Record) -> str:
     """The last meaningful part of a path or of a name on the hub."""
     parts = [part for part in str(record["model"]).replace("\\", "/").split("/") if part]
-    while len(parts) > 1 and parts[-1] in ("best", "last", "model", "."):
+    while len(parts) > 1 and parts[-1] in (*MODELS, "model", "."):
         parts.pop()
     return parts[-1] if parts else str(record["model"])
 

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from ..data.rows import Rows
-from ..evaluate.metrics import MAIN
-from ..train.run import collator, metrics_of
+from ..metrics.tasks import MAIN_METRIC
+from ..training.setup import collator, metrics_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -47,7 +47,7 @@ class Baseline(NamedTuple):
     @property
     def main(self) -> str:
         """The metric that a run of this task is judged by."""
-        return MAIN[self.task][0]
+        return MAIN_METRIC[self.task]
 
     def is_left_by(self, metrics: dict[str, float]) -> bool:
         """Whether a model with these metrics on the same part is clearly better."""

@@ -30,6 +30,7 @@ MARKER = "comparison.json"
 KIND = "linformer-kit comparison"
 README = "README.md"
 RECORDS = "records.jsonl"
+RUNS_ARE_KEPT = "The runs are kept; make room and give the same command again, without --overwrite."
 
 
 @dataclass(frozen=True)
@@ -65,23 +66,17 @@ class ComparisonFolder:
         """Make the folder and its marker, after `check`."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._mark(self._digests() or set())
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror or error}.") from error
+        self._mark(self._digests() or set())
 
     def write(self, files: dict[str, bytes]) -> None:
         """Write or replace these files. A kill leaves each as it was or as it will be."""
         self.check(files)
-        try:
-            # First the marker: whatever is replaced when a kill comes is known to be ours.
-            self._mark((self._digests() or set()) | {_digest(data) for data in files.values()})
-            for name, data in files.items():
-                write_atomic(self.path / name, data)
-        except OSError as error:
-            raise UserError(
-                f"cannot write to {self.path}: {error.strerror or error}. The runs are kept; make "
-                "room and give the same command again, without --overwrite."
-            ) from error
+        # First the marker: whatever is replaced when a kill comes is known to be ours.
+        self._mark((self._digests() or set()) | {_digest(data) for data in files.values()})
+        for name, data in files.items():
+            write_atomic(self.path / name, data, remedy=RUNS_ARE_KEPT)
 
     def records(self) -> list[dict[str, Any]]:
         """What an earlier comparison left here."""
@@ -101,7 +96,8 @@ class ComparisonFolder:
 
     def _mark(self, digests: set[str]) -> None:
         marker = {"kind": KIND, "written": sorted(digests)}
-        write_atomic(self.path / MARKER, (json.dumps(marker, indent=1) + "\n").encode())
+        content = json.dumps(marker, indent=1) + "\n"
+        write_atomic(self.path / MARKER, content, remedy=RUNS_ARE_KEPT)
 
 
 def _digest(data: bytes) -> str:

@@ -15,8 +15,8 @@ from ..core.projection import Projection
 from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure.memory import Work, peak_memory
-from ..train.build import build_model
-from ..train.run import collator, training_order
+from ..training.build import build_model
+from ..training.setup import collator, training_order
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -13,7 +13,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..compare.verdict import difference
-from ..evaluate.metrics import MAIN
+from ..metrics.tasks import LOWER_IS_BETTER, MAIN_METRIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,20 +34,19 @@ class Pair(NamedTuple):
     """A Linformer and the vanilla Transformer, trained alike with the same seeds."""
 
     score: str
-    less_is_better: bool
     ours: list[Run]
     theirs: list[Run]
     others: int  # more Linformers in the same group
 
     @property
     def values(self) -> tuple[list[float], list[float]]:
-        ours, theirs = ([run.scores[self.score] for run in runs] for runs in self[2:4])
+        ours, theirs = ([run.scores[self.score] for run in runs] for runs in self[1:3])
         return ours, theirs
 
 
 def comparable(run: Run) -> str | None:
     """A key that is equal for runs that differ only in attention and seed; None if unknown."""
-    if not run.config or run.part is None or run.task not in MAIN:
+    if not run.config or run.part is None or run.task not in MAIN_METRIC:
         return None
     values: dict[str, Any] = {
         name: value for name, value in run.config.items() if (name,) not in PLACES
@@ -69,7 +68,7 @@ def pairs(runs: Sequence[Run]) -> list[Pair]:
     alike: dict[str, list[Run]] = {}
     for run in runs:
         kind = comparable(run)
-        if kind is not None and MAIN[run.task][0] in run.scores:  # type: ignore[index]
+        if kind is not None and MAIN_METRIC[run.task] in run.scores:  # type: ignore[index]
             alike.setdefault(kind, []).append(run)
     found = [pair for group in alike.values() if (pair := _best_pair(group)) is not None]
     return sorted(found, key=lambda pair: (-len(pair.ours), -_steps(pair), -pair.others))
@@ -104,7 +103,7 @@ def in_words(runs: Sequence[Run]) -> str | None:
 
 def _best_pair(runs: Sequence[Run]) -> Pair | None:
     """Of comparable runs: the Linformer with the best mean over the seeds shared with vanilla."""
-    score, more_is_better = MAIN[runs[0].task]  # type: ignore[index]
+    score = MAIN_METRIC[runs[0].task]  # type: ignore[index]
     linformers: dict[str, dict[str, Run]] = {}  # by attention, then by seed
     vanilla: dict[str, dict[str, Run]] = {}
     for run in runs:
@@ -117,13 +116,13 @@ def _best_pair(runs: Sequence[Run]) -> Pair | None:
             shared = [s for s in ours if s in theirs and ours[s].data == theirs[s].data]
             if shared:
                 both = [ours[s] for s in shared], [theirs[s] for s in shared]
-                found.append(Pair(score, not more_is_better, *both, 0))
+                found.append(Pair(score, *both, 0))
     if not found:
         return None
 
     def rank(pair: Pair) -> tuple[int, float]:
         mean = statistics.fmean(pair.values[0])
-        return -len(pair.ours), mean if pair.less_is_better else -mean
+        return -len(pair.ours), mean if score in LOWER_IS_BETTER else -mean
 
     best = min(found, key=rank)
     rivals = {id(pair.ours[0]) for pair in found} - {id(best.ours[0])}

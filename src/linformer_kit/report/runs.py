@@ -12,6 +12,7 @@ from ..compare.variants import is_vanilla
 from ..config import yaml_text
 from ..errors import reason_of
 from ..measure.records import Record, read_records
+from ..runs.models import MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -101,8 +102,9 @@ def read_run(folder: Path) -> Run:
         name=folder.name,
         path=str(folder),
         # The saved model's own configuration, which is complete.
-        model=_mapping(folder / "best" / "config.json", problems)
-        or _mapping(folder / "last" / "config.json", problems),
+        model=next(
+            filter(None, (_mapping(folder / w / "config.json", problems) for w in MODELS)), {}
+        ),
         config={} if changed else _mapping(folder / "config.yaml", problems, yaml_text.parse),
         data=marker.get("data"),
         steps=steps,

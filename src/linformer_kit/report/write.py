@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__
@@ -13,7 +12,7 @@ from ..errors import reason_of, user_input
 from ..figures.interactive import drawing
 from ..figures.pictures import MADE_BY
 from ..figures.pictures import pictures as pictures_of
-from ..outputs import check_replaceable, write_atomic
+from ..outputs import check_replaceable, holds, write_atomic
 from .page import MARKER, page
 from .sections import answer, highlights, sections
 from .usable import usable
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from .sections import Section
 
 TITLE = "What Linformer saves here"
+REMEDY = "Name another file with --out."
 
 
 class Report(NamedTuple):
@@ -43,7 +43,7 @@ def write_report(
 
     An existing file that no report wrote is an error and is left alone.
     """
-    check_replaceable(path, MARKER)
+    check_replaceable(path, _is_report)
     folder = path.with_name(f"{path.stem}-figures")
     evidence = usable(evidence)
     found, files, problems = _drawn(sections(evidence), pictures=pictures)
@@ -51,13 +51,13 @@ def write_report(
     if files and folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is not a folder. Name another page with --out.")
     for name in files:
-        check_replaceable(folder / name, MADE_BY)
-    writing = partial(user_input, f"cannot write {path}", remedy="Name another file with --out.")
-    with writing():
+        check_replaceable(folder / name, lambda picture: holds(picture, MADE_BY))
+    with user_input(f"cannot write {path}", remedy=REMEDY):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
+        if files:
             folder.mkdir(exist_ok=True)
-            write_atomic(folder / name, data)
+    for name, data in files.items():
+        write_atomic(folder / name, data, remedy=REMEDY)
     said = answer(evidence)
     text = page(
         title=title,
@@ -68,9 +68,8 @@ def write_report(
         made=_made(evidence),
         pictures=folder.name if files else None,
     )
-    check_replaceable(path, MARKER)
-    with writing():
-        write_atomic(path, text.encode(errors="replace"))
+    check_replaceable(path, _is_report)
+    write_atomic(path, text.encode(errors="replace"), remedy=REMEDY)
     return Report(path, [folder / name for name in files], said, evidence)
 
 
@@ -95,6 +94,10 @@ def _drawn(
             figures.append(figure)
         kept.append(replace(section, figures=tuple(figures)))
     return kept, files, problems
+
+
+def _is_report(path: Path) -> bool:
+    return holds(path, MARKER)
 
 
 def _made(evidence: Evidence) -> str:

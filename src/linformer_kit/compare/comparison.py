@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..config import load as configs
 from ..data.prepare import prepare
 from ..errors import UserError, user_input
-from ..evaluate.metrics import numbers
-from ..train.run import train, world
+from ..metrics.tasks import numbers
+from ..train.run import train
+from ..training.setup import world
 from . import measure
 from .baseline import Baseline, baseline
 from .folder import README, RECORDS, ComparisonFolder
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ..config.schema import RunConfig
     from ..data.corpus import Part
     from ..measure.records import Record
-    from ..train.run_folder import RunFolder
+    from ..runs.folder import RunFolder
 
 
 Tell = Callable[[str, int, int], None]  # what is done, how many bytes of how many

@@ -14,17 +14,20 @@ from accelerate.utils import gather_object
 from ..data.prepare import Prepared, fingerprint, prepare
 from ..data.rows import Rows
 from ..errors import UserError, user_input
+from ..metrics.tasks import numbers
 from ..models.load import load_pretrained
-from ..train import build
-from ..train.progress import Report, tell_unread
-from ..train.run_folder import RunFolder, not_writable, write_whole
-from .metrics import numbers
+from ..outputs import write_atomic
+from ..runs.folder import RunFolder, not_writable
+from ..training.build import MODELS
+from ..training.progress import Report, tell_unread
+from ..training.setup import make_trainer, metrics_of
+from ..training.trainer import scores_of
 from .translations import bleu_and_chrf, translate_rows
 
 if TYPE_CHECKING:
     from ..config.schema import RunConfig
     from ..data.corpus import Part
-    from ..train.trainer import RunTrainer
+    from ..training.trainer import RunTrainer
 
 
 def evaluate_run(
@@ -56,9 +59,6 @@ def _evaluate_on(
     *,
     changed: bool,
 ) -> dict[str, Any]:
-    from ..train.run import make_trainer, metrics_of
-    from ..train.trainer import scores_of
-
     config = folder.config()
     finishing, asked = trainer is not None, which
     path = folder.model_folder(which)
@@ -74,7 +74,7 @@ def _evaluate_on(
         return evaluation
     rows = Rows(rows_file, None if chosen == "test" else config.evaluate.max_examples)
     tokenizer = prepared.tokenizer()
-    model = load_pretrained(build.MODELS[config.task], path)
+    model = load_pretrained(MODELS[config.task], path)
     # A trainer of its own, since the weights are another model's than those that were trained, and
     # one that shards nothing: FSDP is for training.
     if config.train.fsdp:
@@ -145,7 +145,7 @@ def _evaluate_on(
 
 
 def _keep(folder: RunFolder, evaluation: dict[str, Any]) -> None:
-    write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
+    write_atomic(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
 
 
 def _data_of(
