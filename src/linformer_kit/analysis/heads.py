@@ -1,7 +1,7 @@
-"""`linformer heads`: the n x k attention of a trained Linformer, its E, and what each row looks at.
+"""`linformer heads`: the n x k attention of a trained Linformer, its E, and the tokens of each row.
 
-Row j of the shortened text is sum_i E_ji x_i: which positions it is made of is told by E_ji^2, what
-it is used for by the attention weights in column j.
+Row j of the compressed text is sum_i E_ji x_i: E_ji^2 is the share of position i in it, and column
+j of the attention weights says how much it is used.
 
 Legend: n tokens, k rows, H heads.
 """
@@ -45,7 +45,7 @@ class HeadsOptions:
             checks.positive("length", self.length)
 
 
-def look_at_heads(
+def analyse_head(
     encoder: TextEncoder, texts: Sequence[str], options: HeadsOptions, *, machine: Record
 ) -> Record:
     """The record of one head on the first piece of text, with the E of its layer."""
@@ -74,10 +74,7 @@ def look_at_heads(
         "sharing": layer.attention.sharing,
         "attention": _image(weights[options.head - 1], squares=False),
         "matrices": [
-            {
-                "name": _name(side, head, matrices),
-                **_image(matrices[side, head], squares=True),
-            }
+            {"name": _name(side, head, matrices), **_image(matrices[side, head], squares=True)}
             for side in range(matrices.shape[0])
             for head in range(matrices.shape[1])
         ],
@@ -153,7 +150,7 @@ def _image(matrix: Tensor, *, squares: bool) -> dict[str, Any]:
 
 
 def _row(row: Tensor, tokens: list[str], used: float) -> Record:
-    """Where a row of E looks: the middle and the width of E_j^2, and its heaviest tokens."""
+    """A row of E: mean and standard deviation of positions under E_j^2, and its heaviest tokens."""
     share = row.double().square()
     share = share / share.sum().clamp_min(1e-30)
     place = torch.arange(len(row), dtype=torch.float64)
@@ -164,7 +161,7 @@ def _row(row: Tensor, tokens: list[str], used: float) -> Record:
         "used": round(used, 6),
         "middle": round(middle, 1),
         "width": round(width, 1),
-        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 for one, n for all alike
+        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 to n
         "tokens": [
             {
                 "text": tokens[int(i)],
