@@ -47,7 +47,7 @@ class HeadsOptions:
             checks.positive("length", self.length)
 
 
-def look_at_heads(
+def analyse_head(
     encoder: TextEncoder, texts: Sequence[str], options: HeadsOptions, *, machine: Record
 ) -> Record:
     """The record of one head on the first piece of text, with the E of its layer."""
@@ -78,10 +78,7 @@ def look_at_heads(
         "attention": _image(rows, squares=False),
         **_exact(exact, layer.attention),
         "matrices": [
-            {
-                "name": _name(side, head, matrices),
-                **_image(matrices[side, head], squares=True),
-            }
+            {"name": _name(side, head, matrices), **_image(matrices[side, head], squares=True)}
             for side in range(matrices.shape[0])
             for head in range(matrices.shape[1])
         ],
@@ -180,7 +177,7 @@ def _image(matrix: Tensor, *, squares: bool) -> dict[str, Any]:
 
 
 def _row(row: Tensor, tokens: list[str], used: float) -> Record:
-    """Where a row of E looks: the middle and the width of E_j^2, and its heaviest tokens."""
+    """A row of E: mean and standard deviation of positions under E_j^2, and its heaviest tokens."""
     share = row.double().square()
     share = share / share.sum().clamp_min(1e-30)
     place = torch.arange(len(row), dtype=torch.float64)
@@ -191,7 +188,7 @@ def _row(row: Tensor, tokens: list[str], used: float) -> Record:
         "used": round(used, 6),
         "middle": round(middle, 1),
         "width": round(width, 1),
-        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 for one, n for all alike
+        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 to n
         "tokens": [
             {
                 "text": tokens[int(i)],
