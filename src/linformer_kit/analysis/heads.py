@@ -131,14 +131,13 @@ def _core(encoder: TextEncoder) -> LinformerEncoder:
             f"{encoder.name} is no Linformer, and has no E to look at: got model_type "
             f"{encoder.model.config.model_type!r}. `linformer spectrum` looks into any encoder."
         )
-    first = core.layers[0]
-    assert isinstance(first, EncoderLayer)
-    if not all(layer.attention.k for layer in core.layers if layer.attention.kind != "full"):
+    layers = [layer.attention for layer in core.layers if isinstance(layer, EncoderLayer)]
+    if not all(layer.k for layer in layers if layer.kind != "full"):
         raise ValueError(
             f"{encoder.name} has a layer with k=0, a window and no E to look at. "
             "`linformer spectrum` looks into it."
         )
-    kind = first.attention.kind
+    kind = layers[0].kind
     if kind in ("full", "max"):
         reason = "the vanilla Transformer" if kind == "full" else "a maximum, which is no matrix"
         raise ValueError(

@@ -301,10 +301,9 @@ def _near(
     visible = mask & (torch.arange(length, device=key.device) >= seen)
     bias = hidden_bias(F.pad(visible, pad), key.dtype).unflatten(1, (chunks + 2, window))
     windows = torch.cat([bias[:, i : i + chunks] for i in range(3)], dim=2)  # (B, C, 3W)
-    pad = (0, 0, 0, 0, *pad)
     return Keys(
-        F.pad(key, pad).unflatten(1, (chunks + 2, window)),
-        F.pad(value, pad).unflatten(1, (chunks + 2, window)),
+        F.pad(key, (0, 0, 0, 0, *pad)).unflatten(1, (chunks + 2, window)),
+        F.pad(value, (0, 0, 0, 0, *pad)).unflatten(1, (chunks + 2, window)),
         windows[:, :, None, None],
     )
 

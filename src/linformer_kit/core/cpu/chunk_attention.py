@@ -198,5 +198,6 @@ def _plain(query: Tensor, *parts: Tensor | None) -> Tensor:
     """The same by differentiable operations."""
     from ..chunk_attention import Keys, attend_chunks_plain
 
-    near, far = (None if part[0] is None else Keys(*part) for part in (parts[:3], parts[3:]))
+    near_and_far: list[Any] = [parts[:3], parts[3:]]
+    near, far = (None if part[0] is None else Keys(*part) for part in near_and_far)
     return attend_chunks_plain(query, near, far).view_as(query)

@@ -7,10 +7,10 @@ import torch
 
 from linformer_kit.config.load import load
 from linformer_kit.models.load import load_pretrained, load_tokenizer
-from linformer_kit.predict.run import Answer, Options, predict_texts
-from linformer_kit.train.build import MODELS
+from linformer_kit.predict.answers import Answer, Options, predict_texts
+from linformer_kit.runs.folder import RunFolder
 from linformer_kit.train.run import train
-from linformer_kit.train.run_folder import RunFolder
+from linformer_kit.training.build import MODELS
 
 from ..train import tiny
 
