@@ -36,7 +36,7 @@ def rows_stand_for(
     """
     outside = [i for i in positions if i not in exact]
     if segment is None:
-        return [len(outside) / rows] * rows
+        return [len(outside) / rows for _ in range(rows)]
     occupied = sorted({i // segment for i in positions})  # segments of padding alone have no row
     return [float(len([i for i in outside if i // segment == j])) for j in occupied]
 

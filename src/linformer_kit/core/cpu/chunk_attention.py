@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def use_cpu_chunks(query: Tensor, near: Keys | None, far: Keys | None) -> bool:
-    """Whether the kernel can be used. A single kind of keys without a gradient needs no merging."""
+    """Whether the kernel can be used. Only a bias of far keys may be learned."""
     return (
         HAS_FLASH
         and eager_on_cpu(query)
@@ -38,11 +38,12 @@ def use_cpu_chunks(query: Tensor, near: Keys | None, far: Keys | None) -> bool:
             keys is None or (keys.key.dtype == query.dtype and keys.key.numel() > 0)
             for keys in (near, far)
         )
+        and not (near is not None and near.bias is not None and near.bias.requires_grad)
     )
 
 
 def attend_chunks_on_cpu(query: Tensor, near: Keys | None, far: Keys | None) -> Tensor:
-    """query (B, C, W, H, D) -> (B, C*W, H, D). Only where `use_cpu_chunks`."""
+    """query (B, C, W, H, D) -> (B, C, W, H, D). Only where `use_cpu_chunks`."""
     heads = query.shape[3]
     parts: list[Tensor | None] = []
     for keys in (near, far):
@@ -52,7 +53,7 @@ def attend_chunks_on_cpu(query: Tensor, near: Keys | None, far: Keys | None) -> 
             key, value = (_repeat(rows, heads) for rows in (keys.key, keys.value))
             parts += [key.contiguous(), value.contiguous(), keys.bias]
     result: Tensor = _Chunks.apply(query.contiguous(), *parts)
-    return result.flatten(1, 2)
+    return result
 
 
 def _repeat(rows: Tensor, heads: int) -> Tensor:
@@ -74,12 +75,13 @@ def _by_head(rows: Tensor) -> Tensor:
 
 def _windows(rows: Tensor, query: Tensor, b: int, block: slice) -> Tensor:
     """The windows (c, H, P*W, D) of a block: overlapping views of rows (B, C + P - 1, W, H, D)."""
-    chunks, window = query.shape[1:3]
+    chunks, window, heads, size = query.shape[1:]
     reach = rows.shape[1] - chunks + 1
-    some = rows[b, block]
-    size = (min(block.stop, chunks) - block.start, some.shape[2], reach * window, some.shape[3])
-    step = some.stride()
-    return some.as_strided(size, (step[0], step[2], step[1], step[3]))
+    count = min(block.stop, chunks) - block.start
+    width = heads * size
+    return rows[b, block].as_strided(
+        (count, heads, reach * window, size), (window * width, size, width, 1)
+    )
 
 
 def _pick(rows: Tensor, b: int, block: slice) -> Tensor:
@@ -199,4 +201,4 @@ def _plain(query: Tensor, *parts: Tensor | None) -> Tensor:
     from ..chunk_attention import Keys, attend_chunks_plain
 
     near, far = (None if part[0] is None else Keys(*part) for part in (parts[:3], parts[3:]))
-    return attend_chunks_plain(query, near, far).view_as(query)
+    return attend_chunks_plain(query, near, far)
