@@ -1,6 +1,6 @@
 """Attention of chunks of queries to the chunks around them and to further keys, in one softmax.
 
-The encoder's window (`window_attention.py`) and the causal decoder (`causal.py`) are both this computation.
+The encoder's window (`window_attention.py`) and the causal decoder (`causal.py`) are both this.
 Query chunk c attends to `near` keys, the key chunks c ... c + P - 1 of a sequence of C + P - 1
 chunks, and to `far` keys: the same for all chunks, or some for each chunk. Both have a bias that is
 added to the scores, `hidden_bias` at keys that must not be seen.

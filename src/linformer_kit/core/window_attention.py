@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .attention import LinformerAttention
     from .projection import Projection
 
-# The parts of a trained layer that are used: "window" is the layer with k = 0, "rows" with window = 0.
+# The part of a trained layer that is used: "window" as with k = 0, "rows" as with window = 0.
 Branch = Literal["both", "window", "rows"]
 _LEARNED = ("linear", "dynamic", "conv")  # the kinds whose E is learned
 
