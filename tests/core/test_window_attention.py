@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import pytest
@@ -334,24 +335,31 @@ def test_layers_of_an_encoder_may_have_a_window_alone(kind, sharing):
         assert_close(encoder(x, mask=mask), hidden[-1])
 
 
-@pytest.mark.parametrize("seen", [0, 2])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "seen"), [("linear", 2), ("dynamic", 0), ("conv", 0), ("mean", 2), ("max", 0)]
+)
 def test_exports_with_a_dynamic_batch_and_length(kind, seen):
     torch.manual_seed(0)
     encoder = LinformerEncoder(
-        dim=8, depth=1, num_heads=2, max_length=12, k=4, window=4, global_tokens=seen,
+        dim=8, depth=1, num_heads=2, max_length=24, k=8, window=4, global_tokens=seen,
         projection=kind,
     ).eval()  # fmt: skip
     batch = torch.export.Dim("batch", max=64)
-    length = torch.export.Dim("length", min=5, max=12)
+    length = torch.export.Dim("length", min=5, max=24)
     shapes = {0: batch, 1: length}
+    options = {}
+    if kind in SEGMENT_KINDS:  # guards on the product of two dynamic sizes cannot be proved
+        options["prefer_deferred_runtime_asserts_over_guards"] = True
+        if options.keys() - inspect.signature(torch.export.export).parameters.keys():
+            pytest.skip("this version of PyTorch cannot defer them")
     program = torch.export.export(
         encoder,
         (torch.randn(2, 9, 8),),
         {"mask": torch.ones(2, 9, dtype=torch.bool)},
         dynamic_shapes={"x": shapes, "mask": shapes},
+        **options,
     ).module()
-    for samples, positions in ((3, 12), (2, 5), (1, 7), (5, 8), (2, 11)):
+    for samples, positions in ((3, 12), (2, 5), (1, 7), (5, 8), (2, 24)):
         x = torch.randn(samples, positions, 8)
         mask = torch.arange(positions).expand(samples, -1) < positions - 1
         assert_close(program(x, mask=mask), encoder(x, mask=mask), rtol=1e-4, atol=1e-5)

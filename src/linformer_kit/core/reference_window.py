@@ -96,7 +96,7 @@ def window_attention(
                 values = [value[j] for j in seen]
                 for j, count in enumerate(stands_for):
                     if count > 0:
-                        extra = math.log(count)
+                        extra: Tensor | float = math.log(count)
                         if row_bias is not None:
                             extra = extra + row_bias[h, min(j, row_bias.shape[1] - 1)]
                         scores.append(query @ row_key[j] / head_dim**0.5 + extra)
