@@ -21,7 +21,7 @@ from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import Benchmark
 from linformer_kit.bench.implementations import KIT, missing
 from linformer_kit.bench.settings import Point, Settings, check_includes
-from linformer_kit.bench.step import make_input, make_step, memory_result, small
+from linformer_kit.bench.step import make_input, make_step, memory_cell, small
 from linformer_kit.cli.bench import main
 from linformer_kit.measure.cells import Cell
 from linformer_kit.measure.memory import Work
@@ -55,8 +55,7 @@ class PeersSettings(Settings):
 
     def check(self) -> None:
         check_includes("peers", self.peers, KIT)
-        for point in self.points:
-            point.check_fits()
+        super().check()
 
     @property
     def points(self) -> list[Point]:
@@ -139,17 +138,13 @@ def _time_cell(settings: PeersSettings, present: list[str], point: Point, mode: 
 
 
 def _memory_cell(settings: PeersSettings, point: Point, name: str) -> Cell:
-    own = {"model": name, "seed": settings.seed, "threads": settings.threads}
-
-    def run(say: Say, _: Sequence[Record]) -> list[Record]:
-        say("memory of a training step")
-        return [memory_result("benchmarks.peers:memory_of_peer", {**own, "point": asdict(point)})]
-
-    return Cell(
-        name=f"n {point.length:,}, {name}",
-        settings={"what": "memory", "mode": "training", "model": name, **asdict(point)},
+    common = {"seed": settings.seed, "threads": settings.threads}
+    return memory_cell(
+        f"n {point.length:,}, {name}",
+        {"mode": "training", "model": name, **asdict(point)},
+        "benchmarks.peers:memory_of_peer",
+        {"model": name, **common, "point": asdict(point)},
         work=100 + point.length / 40,
-        run=run,
     )
 
 

@@ -65,10 +65,6 @@ class RooflineSettings(Settings):
         GEMM_SIZE, about="Size of the matrix product.", quick=512, high=2**15
     )
 
-    def check(self) -> None:
-        for point in self.points:
-            point.check_fits()
-
     @property
     def points(self) -> list[Point]:
         sizes = {"dim": self.dim, "num_heads": self.heads, "k": self.k, "batch": self.batch}

@@ -24,8 +24,8 @@ from linformer_kit.config.load import load
 from linformer_kit.data.prepare import Prepared, prepare
 from linformer_kit.data.rows import Rows
 from linformer_kit.measure import machine
-from linformer_kit.train.build import build_model
-from linformer_kit.train.run import collator, make_trainer, training_order
+from linformer_kit.training.build import build_model
+from linformer_kit.training.setup import collator, make_trainer, training_order
 
 
 def configuration(arguments: argparse.Namespace, folder: Path) -> Any:
@@ -33,11 +33,7 @@ def configuration(arguments: argparse.Namespace, folder: Path) -> Any:
     values = {
         "task": "mlm",
         "run": str(folder / "run"),
-        "data": {
-            "train": "python-docs",
-            "max_length": arguments.length,
-            "cache": arguments.cache,
-        },
+        "data": {"train": "python-docs", "max_length": arguments.length, "cache": arguments.cache},
         "tokenizer": {"vocab_size": arguments.vocabulary},
         "model": {
             "hidden_size": arguments.dim,

@@ -265,6 +265,15 @@ def test_every_folder_of_the_package_is_on_the_page_about_the_architecture():
     assert folders == {name for name in listed_files() if name != "." and "/" not in name}
 
 
+def test_the_rows_of_rooms_on_the_page_are_those_of_the_import_contract():
+    tomllib = pytest.importorskip("tomllib")  # Python 3.11
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]
+    layers = settings["importlinter"]["contracts"][0]["layers"]
+    table = ARCHITECTURE.partition("| rooms, top to bottom |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+    assert rows == [layer.split(" | ") for layer in layers]
+
+
 @pytest.mark.parametrize("folder", [name for name, files in listed_files().items() if files])
 def test_the_files_on_the_page_about_the_architecture_are_those_of_the_folder(folder):
     there = {path.name for path in (SOURCE / folder).glob("*.py")} - {"__init__.py"}

@@ -1,36 +1,61 @@
-"""Which existing file may be replaced by an output: only one that this package wrote."""
+"""Output files: which may be replaced, and how they are written."""
 
 from __future__ import annotations
 
+import os
+import re
 from typing import TYPE_CHECKING
 
 from .errors import UserError, user_input
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 CHUNK = 2**20
+MAKE_ROOM = (
+    "What was there is intact; make room, or use another folder, and give the same command again."
+)
+STAGING = ".saving"  # prefix of temporary names beside the final one
 
 
-def check_replaceable(path: Path, *markers: str, option: str = "--out") -> None:
-    """Refuse a path whose content would be lost: anything but a file that holds one of `markers`.
+def check_replaceable(
+    path: Path, ours: Callable[[Path], bool], *, remedy: str = "Name another file with --out."
+) -> None:
+    """Refuse a path whose content would be lost: anything but a file that is `ours`.
 
-    A path where nothing is, and an empty file, pass. A folder, a link to nothing, a pipe or a
-    device, and a file without a marker are refused. Call it before the work whose result is
-    written, and again before the file is replaced if the work takes long.
+    A path where nothing is, and an empty file, pass. A folder, a link, a pipe or a device, and a
+    file of something else are refused. Call it before the work whose result is written, and again
+    before the file is replaced if the work takes long.
     """
-    elsewhere = f"Name another file with {option}."
-    with user_input(f"cannot write {path}", remedy=elsewhere):
-        if path.is_symlink() and not path.exists():
-            raise UserError(f"{path} is a link to a file that does not exist. {elsewhere}")
-        if not path.exists():
-            return
-        if not path.is_file():
-            raise UserError(f"{path} is not a regular file. {elsewhere}")
-        if path.stat().st_size and not holds(path, *markers):
+    with user_input(f"cannot write {path}", remedy=remedy):
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            raise UserError(f"{path} is not a regular file: it is left alone. {remedy}")
+        if path.exists() and path.stat().st_size and not ours(path):
             raise UserError(
-                f"{path} exists and was not written by this command: it is left alone. {elsewhere}"
+                f"{path} exists and was not written by this command: it is left alone. {remedy}"
             )
+
+
+def write_atomic(path: Path, content: str | bytes, *, remedy: str = MAKE_ROOM) -> None:
+    """Write a file atomically: it is the old one or the new one, whatever happens."""
+    staging = path.with_name(f"{STAGING}-{os.getpid()}-{path.name}")
+    try:
+        with staging.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror or error}. {remedy}") from error
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def staged_name(path: Path) -> str | None:
+    """The final name of a file that `write_atomic` left unfinished when it was killed."""
+    found = re.fullmatch(rf"{re.escape(STAGING)}-\d+-(.+)", path.name)
+    return found[1] if found and path.is_file() and not path.is_symlink() else None
 
 
 def holds(path: Path, *markers: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 
 import pytest
 
@@ -36,14 +38,15 @@ def test_evaluate_predict_and_runs_speak_json_to_programs(capsys, trained):
     assert json.loads(out)["finished"] is True
 
 
-def test_scores_that_cannot_be_kept_are_told_all_the_same(capsys, trained):
-    blocker = trained.parent / "run/.saving-evaluation.json"
-    blocker.mkdir()
+def test_scores_that_cannot_be_kept_are_told_all_the_same(capsys, trained, monkeypatch):
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
     code, out, err = run(capsys, "evaluate", str(trained.parent / "run"))
-    blocker.rmdir()
     assert code == 2
     assert json.loads(out)["metrics"]["perplexity"] > 1
-    assert "evaluation.json: Is a directory. What was there is intact" in err
+    assert "evaluation.json: No space left on device. What was there is intact" in err
 
 
 def test_predict_reads_a_file(capsys, trained, tmp_path):

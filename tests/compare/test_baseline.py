@@ -12,7 +12,7 @@ from linformer_kit.config.load import load
 from linformer_kit.data.masking import IGNORED
 from linformer_kit.data.prepare import prepare
 from linformer_kit.data.rows import Rows
-from linformer_kit.train.run import collator
+from linformer_kit.training.setup import collator
 
 from ..train import tiny
 

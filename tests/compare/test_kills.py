@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from linformer_kit.compare import measure
-from linformer_kit.compare.run import compare
+from linformer_kit.compare.comparison import compare
 from linformer_kit.errors import UserError
 
 from ..train import tiny
@@ -30,7 +30,9 @@ def compare_it(path, home, overwrite=False):
 
 def start(path, home):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["linformer_kit.compare.run", "linformer_kit.evaluate.run"])
+    context.set_forkserver_preload(
+        ["linformer_kit.compare.comparison", "linformer_kit.evaluate.evaluation"]
+    )
     process = context.Process(target=compare_it, args=(path, home))
     process.start()
     return process

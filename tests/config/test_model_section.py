@@ -34,7 +34,7 @@ from linformer_kit.core import (
 from linformer_kit.errors import UserError
 from linformer_kit.models import LinformerConfig
 from linformer_kit.models.config import POOLINGS
-from linformer_kit.train.build import model_config
+from linformer_kit.training.build import model_config
 
 FIELDS = {field.name: field for field in dataclasses.fields(LinformerConfig)}
 TYPES = {

@@ -213,7 +213,7 @@ def prepare_in_a_process(path: Path, log: Path, stop_at: str, seconds: float) ->
 
 def start(*arguments):
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["linformer_kit.train.run", "linformer_kit.evaluate.run"])
+    context.set_forkserver_preload(["linformer_kit.train.run", "linformer_kit.evaluate.evaluation"])
     process = context.Process(target=prepare_in_a_process, args=arguments)
     process.start()
     return process

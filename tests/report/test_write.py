@@ -54,7 +54,7 @@ def test_what_is_not_a_file_is_refused(evidence, tmp_path, kind):
         page.symlink_to("/dev/null")
     else:
         page.symlink_to(tmp_path / "nothing")
-    with pytest.raises(ValueError, match=r"is not a regular file|link to a file that does not"):
+    with pytest.raises(ValueError, match="is not a regular file"):
         write_report(evidence, page)
     assert not (tmp_path / "nothing").exists()
 
@@ -80,18 +80,6 @@ def test_a_file_in_the_place_of_the_folder_of_pictures_is_refused(evidence, tmp_
     with pytest.raises(ValueError, match="report-figures is not a folder"):
         write_report(evidence, tmp_path / "report.html")
     assert (tmp_path / "report-figures").read_text() == "mine"
-
-
-def test_a_page_of_an_older_version_and_its_pictures_are_replaced(evidence, tmp_path):
-    page = tmp_path / "report.html"
-    page.write_text(
-        '<div class="brand"><span>linformer-kit</span><button class="theme" x></button>'
-    )
-    (tmp_path / "report-figures").mkdir()
-    old = tmp_path / "report-figures" / "growth-time.png"
-    old.write_text("an old picture")
-    write_report(evidence, page)
-    assert old.read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_kill_while_writing_leaves_the_old_page(evidence, tmp_path, monkeypatch):

@@ -120,8 +120,11 @@ def test_after_a_crash_the_old_folder_comes_back_and_foreign_names_stay(tmp_path
     written.rename(tmp_path / ".saving-old-best")
     (tmp_path / ".saving-best").mkdir()
     (tmp_path / ".saving-best/half").write_bytes(b"")
-    mine = tmp_path / ".saving-private"
-    mine.write_text("mine")
-    clean_staging(tmp_path, {"best", "last"})
+    (tmp_path / ".saving-71-run.json").write_text("half")
+    mine = {".saving-private", ".saving-71-private", ".saving-run.json"}
+    for name in mine:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".saving-71-best").mkdir()  # only files are staged with the number of a process
+    clean_staging(tmp_path, {"best", "last", "run.json"})
     assert damage(written) is None
-    assert {p.name for p in tmp_path.iterdir()} == {"best", ".saving-private"}
+    assert {p.name for p in tmp_path.iterdir()} == {"best", ".saving-71-best", *mine}

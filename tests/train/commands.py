@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from linformer_kit.train.run_folder import RunFolder
+from linformer_kit.runs.folder import RunFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def start(
 ) -> Command:
     """Start `linformer` with these arguments; `before(given)` is called in its process first."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["linformer_kit.train.run", "linformer_kit.evaluate.run"])
+    context.set_forkserver_preload(["linformer_kit.train.run", "linformer_kit.evaluate.evaluation"])
     words = [str(argument) for argument in arguments]
     process = context.Process(target=_run, args=(log, words, before, given))
     process.start()
@@ -124,7 +124,7 @@ def results(run: Path) -> dict[str, Any]:
 def pause_in_step(given: tuple[Path, int]) -> None:
     """Pause in a step of training, before its loss is computed."""
     place, step = given
-    from linformer_kit.train.trainer import RunTrainer
+    from linformer_kit.training.trainer import RunTrainer
 
     compute_loss = RunTrainer.compute_loss
 
@@ -139,7 +139,7 @@ def pause_in_step(given: tuple[Path, int]) -> None:
 def pause_while_saving(given: tuple[Path, int]) -> None:
     """Pause within a checkpoint: some of its files are there."""
     place, step = given
-    from linformer_kit.train.trainer import RunTrainer
+    from linformer_kit.training.trainer import RunTrainer
 
     save = RunTrainer._save_optimizer_and_scheduler
 

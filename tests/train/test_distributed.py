@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForMaskedLM
 
 from linformer_kit.config.load import load
+from linformer_kit.runs.folder import RunFolder
 from linformer_kit.train.run import train
-from linformer_kit.train.run_folder import RunFolder
 
 from . import tiny
 

@@ -16,8 +16,8 @@ import pytest
 
 from linformer_kit.config.load import load
 from linformer_kit.errors import UserError
+from linformer_kit.runs.folder import RunFolder
 from linformer_kit.train.run import train
-from linformer_kit.train.run_folder import RunFolder
 
 from . import commands, tiny
 from .commands import slow
@@ -104,15 +104,15 @@ def pause_in_preparation(given):
 
 def pause_in_evaluation(given):
     (place,) = given
-    from linformer_kit.evaluate import run
+    from linformer_kit.evaluate import evaluation
 
-    load_model = run.load_pretrained
+    load_model = evaluation.load_pretrained
 
     def paused(*args):
         commands.pause(place)
         return load_model(*args)
 
-    run.load_pretrained = paused
+    evaluation.load_pretrained = paused
 
 
 @pytest.mark.parametrize(

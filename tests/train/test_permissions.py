@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from linformer_kit.train.run_folder import RunFolder
+from linformer_kit.runs.folder import RunFolder
 
 from . import commands, tiny
 from .commands import slow

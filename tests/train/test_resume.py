@@ -13,9 +13,9 @@ import pytest
 from linformer_kit.config.load import load
 from linformer_kit.data.prepare import prepare
 from linformer_kit.errors import UserError
+from linformer_kit.runs.folder import RunFolder
 from linformer_kit.runs.models import step_of
 from linformer_kit.train.run import train
-from linformer_kit.train.run_folder import RunFolder
 
 from . import tiny
 

@@ -16,11 +16,11 @@ from transformers import (
 
 from linformer_kit.config.load import load
 from linformer_kit.data.prepare import prepare
-from linformer_kit.evaluate.run import evaluate_run
-from linformer_kit.predict.run import Options, predict_texts
+from linformer_kit.evaluate.evaluation import evaluate_run
+from linformer_kit.predict.answers import Options, predict_texts
+from linformer_kit.runs.folder import RunFolder
 from linformer_kit.train.dry_run import dry_run
 from linformer_kit.train.run import train
-from linformer_kit.train.run_folder import RunFolder
 
 from . import tiny
 

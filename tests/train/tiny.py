@@ -90,7 +90,7 @@ def train_it(path: Path, *overrides: str) -> None:
 def start(path: Path, *overrides: str) -> Any:
     """A process of its own that trains; forked from one that has imported everything."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["linformer_kit.train.run", "linformer_kit.evaluate.run"])
+    context.set_forkserver_preload(["linformer_kit.train.run", "linformer_kit.evaluate.evaluation"])
     process = context.Process(target=train_it, args=(path, *overrides))
     process.start()
     return process

@@ -1,7 +1,8 @@
-"""`linformer heads`: the n x k attention of a trained Linformer, its E, and what each row looks at.
+"""`linformer heads`: the attention of a trained Linformer to its k rows and to its window, its E,
+and what each row is made of.
 
-Row j of the shortened text is sum_i E_ji x_i: which positions it is made of is told by E_ji^2, what
-it is used for by the attention weights in column j.
+Row j of the compressed text is sum_i E_ji x_i: E_ji^2 tells which positions it is made of, the
+attention weights in column j what it is used for.
 
 Legend: n tokens, k rows, H heads.
 """
@@ -22,6 +23,7 @@ from .tokens import token_texts
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..core.attention import LinformerAttention
     from ..measure.records import Record
     from .encoders import TextEncoder
 
@@ -45,7 +47,7 @@ class HeadsOptions:
             checks.positive("length", self.length)
 
 
-def look_at_heads(
+def analyse_head(
     encoder: TextEncoder, texts: Sequence[str], options: HeadsOptions, *, machine: Record
 ) -> Record:
     """The record of one head on the first piece of text, with the E of its layer."""
@@ -59,10 +61,11 @@ def look_at_heads(
     tokens = token_texts(encoder.tokenizer, piece)
     layer = layers[options.layer - 1]
     with torch.inference_mode():
-        weights = list(encoder.attentions(piece))[options.layer - 1]  # (H, n, k)
+        weights = list(encoder.attentions(piece))[options.layer - 1][options.head - 1]
         matrices = matrices_of(encoder, core, layer, piece)  # (sides, heads, k, n)
     matrix = matrices[0, min(options.head - 1, matrices.shape[1] - 1)]
-    used = weights[options.head - 1].mean(0)  # (k)
+    rows, exact = weights.tensor_split([len(matrix)], dim=1)  # (n, k), and (n, n) with a window
+    used = rows.mean(0)  # (k)
     return {
         "kind": KIND,
         "model": encoder.name,
@@ -72,17 +75,33 @@ def look_at_heads(
         "head": options.head,
         "projection": layer.attention.kind,
         "sharing": layer.attention.sharing,
-        "attention": _image(weights[options.head - 1], squares=False),
+        "attention": _image(rows, squares=False),
+        **_exact(exact, layer.attention),
         "matrices": [
-            {
-                "name": _name(side, head, matrices),
-                **_image(matrices[side, head], squares=True),
-            }
+            {"name": _name(side, head, matrices), **_image(matrices[side, head], squares=True)}
             for side in range(matrices.shape[0])
             for head in range(matrices.shape[1])
         ],
         "rows": [_row(matrix[row], tokens, float(used[row])) for row in range(len(matrix))],
         "machine": machine,
+    }
+
+
+def _exact(weights: Tensor, attention: LinformerAttention) -> Record:
+    """What a head with a window sees exactly, and how its attention is shared out."""
+    if not attention.has_exact_keys:
+        return {}
+    on_global = float(weights[:, : attention.global_tokens].sum(1).mean())
+    on_exact = float(weights.sum(1).mean())
+    return {
+        "window": attention.window,
+        "global_tokens": attention.global_tokens,
+        "exact": _image(weights, squares=False),
+        "shares": {
+            "rows": round(1 - on_exact, 4),
+            "window": round(on_exact - on_global, 4),
+            "global tokens": round(on_global, 4),
+        },
     }
 
 
@@ -112,9 +131,13 @@ def _core(encoder: TextEncoder) -> LinformerEncoder:
             f"{encoder.name} is no Linformer, and has no E to look at: got model_type "
             f"{encoder.model.config.model_type!r}. `linformer spectrum` looks into any encoder."
         )
-    first = core.layers[0]
-    assert isinstance(first, EncoderLayer)
-    kind = first.attention.kind
+    layers = [layer.attention for layer in core.layers if isinstance(layer, EncoderLayer)]
+    if not all(layer.k for layer in layers if layer.kind != "full"):
+        raise ValueError(
+            f"{encoder.name} has a layer with k=0, a window and no E to look at. "
+            "`linformer spectrum` looks into it."
+        )
+    kind = layers[0].kind
     if kind in ("full", "max"):
         reason = "the vanilla Transformer" if kind == "full" else "a maximum, which is no matrix"
         raise ValueError(
@@ -153,7 +176,7 @@ def _image(matrix: Tensor, *, squares: bool) -> dict[str, Any]:
 
 
 def _row(row: Tensor, tokens: list[str], used: float) -> Record:
-    """Where a row of E looks: the middle and the width of E_j^2, and its heaviest tokens."""
+    """A row of E: mean and standard deviation of positions under E_j^2, and its heaviest tokens."""
     share = row.double().square()
     share = share / share.sum().clamp_min(1e-30)
     place = torch.arange(len(row), dtype=torch.float64)
@@ -164,7 +187,7 @@ def _row(row: Tensor, tokens: list[str], used: float) -> Record:
         "used": round(used, 6),
         "middle": round(middle, 1),
         "width": round(width, 1),
-        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 for one, n for all alike
+        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 to n
         "tokens": [
             {
                 "text": tokens[int(i)],

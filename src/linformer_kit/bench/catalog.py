@@ -1,4 +1,4 @@
-"""The benchmarks of `linformer bench`: what each measures, its settings, and what it shows.
+"""The benchmarks of `linformer bench`: their settings and results.
 
 Imports no torch. The cells of a benchmark are made by `cells(settings)` of its module, which is
 imported when it runs; `notes(settings)` there, if any, are lines to print after the tables.
@@ -79,8 +79,7 @@ class AttentionSettings(Settings):
 
     def check(self) -> None:
         check_includes("models", self.models, results.KIT)
-        for point in self.points:
-            point.check_fits()
+        super().check()
 
     @property
     def points(self) -> list[Point]:
@@ -108,10 +107,6 @@ class GrowthSettings(Settings):
     rounds: int = options.rounds(5, quick=3)
     threads: int = options.threads()
 
-    def check(self) -> None:
-        for point in self.points:
-            point.check_fits()
-
     @property
     def points(self) -> list[Point]:
         return [
@@ -130,10 +125,7 @@ class GridSettings(Settings):
     dim: int = options.dim(512, quick=128)
     heads: int = options.heads(8, quick=4)
     tokens: int = options.size(
-        4096,
-        about="Short inputs come in batches of so many tokens.",
-        quick=2048,
-        high=limits.COUNT,
+        4096, about="Short inputs come in batches of so many tokens.", quick=2048, high=limits.COUNT
     )
     rounds: int = options.rounds(5, quick=3)
     threads: int = options.threads()

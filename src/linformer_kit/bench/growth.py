@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..measure.cells import Cell
 from ..measure.timing import Say, Timing, alternate, fixed_threads
 from .implementations import FULL, KIT, build
-from .step import make_input, make_step, small, step_memory
+from .step import MEMORY_OF_STEP, make_input, make_step, memory_result, small
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,9 +37,12 @@ def _cell(settings: GrowthSettings, point: Point) -> Cell:
         memory = {}
         for name in running:
             say(f"{name}, memory")
-            step = {"model": name, "layer": "encoder", "mode": "inference", "dropout": 0.0}
-            common = {"seed": settings.seed, "threads": settings.threads}
-            memory[name] = step_memory(point, step | common, timeout=60 + 10 * settings.budget)
+            arguments = {
+                "model": name, "layer": "encoder", "mode": "inference", "dropout": 0.0,
+                "seed": settings.seed, "threads": settings.threads, "point": sizes,
+            }  # fmt: skip
+            timeout = 60 + 10 * settings.budget
+            memory[name] = memory_result(MEMORY_OF_STEP, arguments, timeout=timeout)
         _times(settings, running, small(point), say)  # so that all are warm
         fitting = [name for name in running if memory[name]["note"] is None]
         timings = _times(settings, fitting, point, say)

@@ -1,4 +1,4 @@
-"""Settings of a benchmark: a dataclass whose fields say all that a command line option needs.
+"""Settings of a benchmark: a dataclass whose fields define the command line options.
 
 Imports no torch: the help and every invalid value are reported at once.
 """
@@ -78,8 +78,15 @@ class Settings:
             _check(one.name, getattr(self, one.name), one.metadata["option"])
         self.check()
 
+    @property
+    def points(self) -> list[Point]:
+        """The sizes to measure, of a benchmark of encoders."""
+        return []
+
     def check(self) -> None:
         """Refuse values that do not fit together."""
+        for point in self.points:
+            point.check_fits()
 
     @classmethod
     def with_defaults(cls: type[S], quick: bool, given: dict[str, Any]) -> S:

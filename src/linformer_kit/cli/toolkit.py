@@ -134,19 +134,25 @@ def evaluate(
     model: Annotated[
         str, typer.Option(help="Which model: best, last, or the step of a checkpoint.")
     ] = "best",
+    without: Annotated[
+        str | None,
+        typer.Option(help="rows or window: switch one of the two off, to see what it contributes."),
+    ] = None,
 ) -> None:
     """Score a model of a run; every number that can be told."""
     with packages():
-        from ..train.run_folder import RunFolder
+        from ..runs.folder import RunFolder
 
         if part not in (None, *PARTS):
             raise UserError(f"--part must be one of {', '.join(PARTS)}: got {part!r}.")
+        if without not in (None, "rows", "window"):
+            raise UserError(f"--without must be rows or window: got {without!r}.")
         folder = RunFolder.existing(run)
         silence_libraries()
-        from ..evaluate.run import evaluate_run
+        from ..evaluate.evaluation import evaluate_run
         from ..evaluate.show import show
 
-        found = evaluate_run(folder, part=part, which=model)  # type: ignore[arg-type]
+        found = evaluate_run(folder, part=part, which=model, without=without)  # type: ignore[arg-type]
         if sys.stdout.isatty():
             Console().print(show(found))
 
@@ -177,7 +183,7 @@ def compare(
         variants(vary or [])
         load(config, overrides or [])
         silence_libraries()
-        from ..compare.run import compare as compare_runs
+        from ..compare.comparison import compare as compare_runs
 
         report = compare_runs(
             config,
@@ -231,7 +237,7 @@ def predict(
 ) -> None:
     """Fill a <mask>, classify, go on with a text, or translate. JSON when not on a terminal."""
     with packages():
-        from ..train.run_folder import RunFolder
+        from ..runs.folder import RunFolder
 
         folder = RunFolder.existing(run)
         chosen = _effective(
@@ -242,7 +248,7 @@ def predict(
             seed=seed,
         )
         silence_libraries()
-        from ..predict.run import Options, predict_texts
+        from ..predict.answers import Options, predict_texts
 
         options = Options(**chosen)
         reads_text = (folder.model_folder(model) / "tokenizer.json").is_file()

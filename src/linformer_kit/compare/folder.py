@@ -15,12 +15,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..measure.records import read_records
+from ..outputs import STAGING, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -30,10 +30,7 @@ MARKER = "comparison.json"
 KIND = "linformer-kit comparison"
 README = "README.md"
 RECORDS = "records.jsonl"
-STAGING = ".saving-"  # of a file that is being written; a kill may leave one
-# The files of a comparison before there was a marker.
-OLD_README = re.compile(rb"# \d+ variants, task \w+, n ")
-OLD_PLOTS = ("curves.png", "over-*.png")
+RUNS_ARE_KEPT = "The runs are kept; make room and give the same command again, without --overwrite."
 
 
 @dataclass(frozen=True)
@@ -69,23 +66,17 @@ class ComparisonFolder:
         """Make the folder and its marker, after `check`."""
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            self._mark(self._digests() or set())
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror or error}.") from error
+        self._mark(self._digests() or set())
 
     def write(self, files: dict[str, bytes]) -> None:
         """Write or replace these files. A kill leaves each as it was or as it will be."""
         self.check(files)
-        try:
-            # First the marker: whatever is replaced when a kill comes is known to be ours.
-            self._mark((self._digests() or set()) | {_digest(data) for data in files.values()})
-            for name, data in files.items():
-                _replace(self.path / name, data)
-        except OSError as error:
-            raise UserError(
-                f"cannot write to {self.path}: {error.strerror or error}. The runs are kept; make "
-                "room and give the same command again, without --overwrite."
-            ) from error
+        # First the marker: whatever is replaced when a kill comes is known to be ours.
+        self._mark((self._digests() or set()) | {_digest(data) for data in files.values()})
+        for name, data in files.items():
+            write_atomic(self.path / name, data, remedy=RUNS_ARE_KEPT)
 
     def records(self) -> list[dict[str, Any]]:
         """What an earlier comparison left here."""
@@ -96,8 +87,6 @@ class ComparisonFolder:
         """Of the files that comparisons wrote here; None if this is not a comparison's folder."""
         try:
             marker = json.loads((self.path / MARKER).read_bytes())
-        except FileNotFoundError:
-            return self._old_digests()
         except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(marker, dict) or marker.get("kind") != KIND:
@@ -105,38 +94,10 @@ class ComparisonFolder:
         written = marker.get("written")
         return {str(digest) for digest in written} if isinstance(written, list) else set()
 
-    def _old_digests(self) -> set[str] | None:
-        """Of the files of a comparison without a marker, known by its records."""
-        records = self.path / RECORDS
-        if not records.is_file() or records.is_symlink():
-            return None
-        try:
-            found, problems = read_records(records)
-        except (OSError, RecursionError):
-            return None
-        if problems or not found or not all({"variant", "set", "run"} <= r.keys() for r in found):
-            return None
-        readme = self.path / README
-        ours = [records, *(path for kind in OLD_PLOTS for path in self.path.glob(kind))]
-        if readme.is_file() and OLD_README.match(readme.read_bytes()):
-            ours.append(readme)
-        return {digest for path in ours if (digest := _digest_of(path)) is not None}
-
     def _mark(self, digests: set[str]) -> None:
         marker = {"kind": KIND, "written": sorted(digests)}
-        _replace(self.path / MARKER, (json.dumps(marker, indent=1) + "\n").encode())
-
-
-def _replace(path: Path, data: bytes) -> None:
-    staging = path.with_name(f"{STAGING}{os.getpid()}-{path.name}")
-    try:
-        with staging.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(path)
-    finally:
-        staging.unlink(missing_ok=True)
+        content = json.dumps(marker, indent=1) + "\n"
+        write_atomic(self.path / MARKER, content, remedy=RUNS_ARE_KEPT)
 
 
 def _digest(data: bytes) -> str:

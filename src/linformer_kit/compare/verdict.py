@@ -1,4 +1,4 @@
-"""What a comparison says in words, and when it says nothing.
+"""The verdict of a comparison, and when there is none.
 
 A variant is judged against the vanilla Transformer that differs from it in the attention alone.
 There is a verdict only if
@@ -6,7 +6,7 @@ There is a verdict only if
 1. every run of both has left the baseline (`baseline.py`), and
 2. both were trained with the same seeds, at least two of them.
 
-A difference counts if it is larger than the seeds make by chance: the differences within each seed
+A difference counts if it is larger than the noise of the seeds: the differences within each seed
 have a mean d and a standard error e, and |d| > t e with the 97.5 % quantile t of Student's
 distribution (a paired t-test, 95 %). Within a seed both runs see the same split of the data, the
 same order and the same masks, so what a seed changes for both does not count as noise.
@@ -17,7 +17,7 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..evaluate.metrics import MAIN
+from ..metrics.tasks import MAIN_METRIC, is_better
 from .variants import MAKES_FULL
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from ..measure.records import Record
 
-LESS_IS_BETTER = ("loss", "perplexity", "bits_per_byte")
 # The 97.5 % quantile of Student's distribution by degrees of freedom; between two, the lower one's.
 QUANTILES = {
     1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262,
@@ -62,7 +61,7 @@ class Difference(NamedTuple):
 
     @property
     def better(self) -> bool:
-        return (self.ours < self.theirs) == (self.metric in LESS_IS_BETTER)
+        return is_better(self.metric, self.ours, self.theirs)
 
     def words(self) -> str:
         return f"{self.metric} {self.ours:.4g} against {self.theirs:.4g}{_percent(self)}"
@@ -113,7 +112,7 @@ def not_left(group: Group, who: str) -> str | None:
         if baseline is None:
             return f"the baseline of {who} is not known"
         if not baseline["left"]:
-            name = MAIN[run["task"]][0]
+            name = MAIN_METRIC[run["task"]]
             where = f" with seed {seed}" if len(group.runs) > 1 else ""
             reached = f"{name} {run['metrics'][name]:.4g}"
             known = f"baseline {baseline['metrics'][name]:.4g}"

@@ -33,8 +33,18 @@ LAYERS = (
     "qkv_bias",
     "initializer_range",
 )
-ENCODER = ("k", "projection", "sharing", "keep_scale", "dropout_kind", "plan", "neighbours")
-CAUSAL = ("causal_attention", "num_slots", "window", "rotary")
+ENCODER = (
+    "k",
+    "projection",
+    "sharing",
+    "window",
+    "global_tokens",
+    "keep_scale",
+    "dropout_kind",
+    "plan",
+    "neighbours",
+)
+CAUSAL = ("causal_attention", "num_slots", "rotary")
 WORDS = ("tie_word_embeddings", "loss_chunk")
 DECODER = (
     "decoder_num_hidden_layers",
@@ -43,6 +53,7 @@ DECODER = (
     "decoder_head_dim",
     "decoder_intermediate_size",
     "decoder_position_embedding_type",
+    "decoder_window",
     "context_projection",
     "context_k",
     "context_sharing",
@@ -50,7 +61,7 @@ DECODER = (
 )
 MODEL_KEYS: dict[Task, tuple[str, ...]] = {
     "mlm": LAYERS + ENCODER + WORDS,
-    "clm": LAYERS + CAUSAL + WORDS,
+    "clm": (*LAYERS, *CAUSAL, "window", *WORDS),
     "classify": (*LAYERS, *ENCODER, "pooling", "classifier_dropout"),
     "translate": LAYERS + ENCODER + CAUSAL + WORDS + DECODER,
 }

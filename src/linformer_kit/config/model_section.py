@@ -45,9 +45,10 @@ def _kind_of_k(value: object) -> str:
     return "(of each layer)" if isinstance(value, list) else "(of all layers)"
 
 
+WholeLength = Annotated[Whole, Field(le=2**24)]  # 0: none
 ProjectedLength = Annotated[
-    Annotated[Length | None, Tag("(of all layers)")]
-    | Annotated[list[Length], Field(min_length=1), Tag("(of each layer)")],
+    Annotated[WholeLength | None, Tag("(of all layers)")]
+    | Annotated[list[WholeLength], Field(min_length=1), Tag("(of each layer)")],
     Discriminator(_kind_of_k),
 ]
 
@@ -76,14 +77,15 @@ class ModelSection(Section):
     k: ProjectedLength = UNSET
     projection: Projection = UNSET
     sharing: Sharing = UNSET
+    window: WholeLength | None = UNSET
+    global_tokens: WholeLength = UNSET
     keep_scale: bool = UNSET
     dropout_kind: Literal["rows", "weights"] = UNSET
     plan: PlanSection | None = UNSET
     neighbours: Annotated[Whole, Field(le=2**16)] = UNSET
 
     causal_attention: Literal["slots", "full"] | None = UNSET
-    num_slots: Annotated[Whole, Field(le=2**24)] = UNSET
-    window: Length = UNSET
+    num_slots: WholeLength = UNSET
     rotary: Fraction = UNSET
 
     tie_word_embeddings: bool = UNSET
@@ -95,6 +97,7 @@ class ModelSection(Section):
     decoder_head_dim: Width | None = UNSET
     decoder_intermediate_size: Width | None = UNSET
     decoder_position_embedding_type: Positions | None = UNSET
+    decoder_window: Length | None = UNSET
     context_projection: Projection | None = UNSET
     context_k: Length | None = UNSET
     context_sharing: Sharing = UNSET

@@ -28,17 +28,22 @@ def exact_positions(query: int, length: int, *, window: int, global_tokens: int)
     return sorted({*range(min(global_tokens, length)), *near})
 
 
-def rows_stand_for(
-    rows: int, positions: list[int], exact: list[int], segment: int | None
+def row_shares(
+    rows: int, positions: list[int], exact: list[int], segment: int | None, *, counted: bool
 ) -> list[float]:
-    """For each row, how many of the real `positions` outside `exact` it stands for: those in its
-    segment, or, without segments, an R-th of all.
+    """For each row, the share of the real `positions` it is made of that are not `exact`: of those
+    in its segment, or, without segments, of all. Rows of segments that are `counted` give their
+    number instead.
     """
-    outside = [i for i in positions if i not in exact]
     if segment is None:
-        return [len(outside) / rows for _ in range(rows)]
-    occupied = sorted({i // segment for i in positions})  # segments of padding alone have no row
-    return [float(len([i for i in outside if i // segment == j])) for j in occupied]
+        members = [positions] * rows
+    else:  # segments of padding alone have no row
+        occupied = sorted({i // segment for i in positions})
+        members = [[i for i in positions if i // segment == j] for j in occupied]
+    outside = [len([i for i in row if i not in exact]) for row in members]
+    if segment is not None and counted:
+        return [float(count) for count in outside]
+    return [count / max(1, len(row)) for count, row in zip(outside, members, strict=True)]
 
 
 def window_attention(
@@ -58,9 +63,9 @@ def window_attention(
 ) -> Tensor:
     """Self-attention of x (B, N, M), by loops over samples, heads and queries.
 
-    In one softmax: q . k_i / sqrt(D) for each exact position i, and for each compressed row j that
-    stands for m > 0 positions outside, q . k_j / sqrt(D) + log m + row_bias[h, j].
-    row_bias (H, R or 1) or None. Without compress_key there are no rows.
+    In one softmax: q . k_i / sqrt(D) for each exact position i, and for each compressed row j with
+    positions outside, q . k_j / sqrt(D) + log share + row_bias[h, j], see `row_shares`. Segments
+    without a row_bias, (H, R or 1), are counted. Without compress_key there are no rows.
     """
     head_dim = weights.query.shape[0] // num_heads
     length = x.shape[1]
@@ -90,13 +95,15 @@ def window_attention(
             for i in range(length):
                 exact = exact_positions(i, length, window=window, global_tokens=global_tokens)
                 seen = [j for j in exact if j in positions]
-                stands_for = rows_stand_for(len(row_key), positions, exact, segment)
+                shares = row_shares(
+                    len(row_key), positions, exact, segment, counted=row_bias is None
+                )
                 query = affine(x[b, i], weights.query[own_rows], q_bias)
                 scores = [query @ key[j] / head_dim**0.5 for j in seen]
                 values = [value[j] for j in seen]
-                for j, count in enumerate(stands_for):
-                    if count > 0:
-                        extra: Tensor | float = math.log(count)
+                for j, share in enumerate(shares):
+                    if share > 0:
+                        extra: Tensor | float = math.log(share)
                         if row_bias is not None:
                             extra = extra + row_bias[h, min(j, row_bias.shape[1] - 1)]
                         scores.append(query @ row_key[j] / head_dim**0.5 + extra)

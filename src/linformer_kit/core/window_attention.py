@@ -4,13 +4,17 @@ The sequence is cut into chunks of `window` positions. A query of chunk c attend
 
     the exact keys of chunks c - 1, c and c + 1, at least `window` positions on each side,
     the exact keys of the first `global_tokens` positions, and
-    the R compressed rows, with  log m_cj + b_hj  added to the scores of row j,
+    the R compressed rows, with  log (m_cj / m_j) + b_hj  added to the scores of row j,
 
-where m_cj is the number of real positions that row j stands for and that the query does not see
-exactly: each position counts once. A row with m_cj = 0 is hidden, so a window that covers the input
-is full attention. A row of `conv`, `mean` and `max` stands for the positions of its segment. A row
-of another kind mixes all positions, and stands for an R-th of those outside. b, one number for each
-head and row, is learned where E is: see `LinformerAttention.row_bias`.
+where m_j is the number of real positions that row j is made of, and m_cj of those that the query
+does not see exactly: what the window shows is not seen twice. A row with m_cj = 0 is hidden, so a
+window that covers the input is full attention. A row of `conv`, `mean` and `max` is made of its
+segment, a row of another kind of all positions.
+
+b is the weight of a row. `mean` and `max` have b = log m_j: a row counts as often as the positions
+it stands for, which is exact if their keys are equal. A learned E has a learned b for each head and
+row (for `conv`, each head), which starts at 0: a row of a new E is a random mixture, and starts as
+one more position. `fixed` has b = 0.
 
 The queries of the first `global_tokens` positions attend to all positions exactly, and to no rows.
 
@@ -61,6 +65,22 @@ def check(window: int, global_tokens: int, *, kind: str, k: int | None) -> None:
         raise ValueError(
             f"k must be at least 1: got 0. Only with a window may it be 0: got window={window}."
         )
+
+
+def switch_off(model: nn.Module, branch: Literal["rows", "window"]) -> None:
+    """Let every layer with both a window and rows attend to the other of the two only.
+
+    For measuring what each contributes; training and inference use both.
+    """
+    layers = [m for m in model.modules() if getattr(m, "window", 0) and hasattr(m, "branch")]
+    if not any(layer.k for layer in layers):
+        raise ValueError(
+            f"only an encoder with a window and k > 0 can do without its {branch}: got "
+            f"{len(layers)} layers with a window and none with both."
+        )
+    for layer in layers:
+        if layer.k:
+            layer.branch = "window" if branch == "rows" else "rows"  # type: ignore[assignment]
 
 
 def build_row_bias(layer: LinformerAttention) -> nn.Parameter | None:
@@ -177,13 +197,14 @@ def trace(
     visible = visible[None] if mask is None else visible & mask[:, None]  # (B or 1, N, N)
     bias = hidden_bias(visible, x.dtype)[:, None]  # (B or 1, 1, N, N)
     if rows is not None:
-        counts = log_counts(
+        counts = row_weights(
             length,
             rows.key.shape[2],
             mask,
             window=window,
             seen=seen,
             segment=_segment(layer, projection),
+            counted=layer.row_bias is None,
             like=query,
         )
         counts = counts[:, position // window if window else position * 0]  # (B or 1, N, R)
@@ -232,8 +253,8 @@ def attend_with_window(
 ) -> Tensor:
     """query (B, N, H, D), key and value (B, N, G, D), rows of CompressedKV -> (B, N, H, D).
 
-    row_bias: b, (H, R or 1), or None. segment: the positions of a segment, None if rows are not
-    segments. mask (B, N): True = a real position.
+    row_bias: a learned b, (H, R or 1), or None. segment: the positions of a segment, None if rows
+    are not segments. mask (B, N): True = a real position.
     """
     length = query.shape[1]
     if not torch.compiler.is_compiling():  # a comparison would pin the length
@@ -245,10 +266,18 @@ def attend_with_window(
     if window:
         near = _near(key, value, mask, chunks=chunks, window=window, seen=seen)
     if rows is not None:
-        counts = log_counts(
-            length, rows.key.shape[2], mask, window=window, seen=seen, segment=segment, like=query
-        )
-        bias = counts[:, :, None] if row_bias is None else counts[:, :, None] + row_bias
+        bias = row_weights(
+            length,
+            rows.key.shape[2],
+            mask,
+            window=window,
+            seen=seen,
+            segment=segment,
+            counted=row_bias is None,
+            like=query,
+        )[:, :, None]
+        if row_bias is not None:
+            bias = bias + row_bias
         far = Keys(rows.key.transpose(1, 2)[:, None], rows.value.transpose(1, 2)[:, None], bias)
     if seen:
         far = _with_global_keys(far, key[:, :seen], value[:, :seen], mask, chunks)
@@ -305,7 +334,7 @@ def _with_global_keys(
     )
 
 
-def log_counts(
+def row_weights(
     length: int,
     rows: int,
     mask: Tensor | None,
@@ -313,32 +342,37 @@ def log_counts(
     window: int,
     seen: int,
     segment: int | None,
+    counted: bool,
     like: Tensor,
 ) -> Tensor:
-    """log m of every chunk and row: (B or 1, C, R), very low where m = 0.
+    """log (m_cj / m_j) for every chunk and row, (B or 1, C, R), very low where m_cj = 0.
 
-    `seen`: the number of global positions; `like`: a tensor of the device and dtype.
+    For segments that are `counted`, log m_cj. `seen`: the number of global positions; `like`: a
+    tensor of the device and dtype.
     """
     device = like.device
     if mask is None:
         mask = torch.ones(1, length, dtype=torch.bool, device=device)
-    countable = mask & (torch.arange(length, device=device) >= seen)
-    before = F.pad(countable.long().cumsum(1), (1, 0))  # (B or 1, N + 1)
+    real = F.pad(mask.long().cumsum(1), (1, 0))  # (B or 1, N + 1): the positions before each
+    outside = mask & (torch.arange(length, device=device) >= seen)
+    before = F.pad(outside.long().cumsum(1), (1, 0))
     size = window or length
     start = torch.arange(0, length, size, device=device)  # of each chunk
     first = (start - window).clamp_min(0)  # the window of chunk c: first[c] <= i < last[c]
     last = (start + 2 * window).clamp_max(length) if window else first
     if segment is None:
         inside = before[:, last] - before[:, first]  # (B or 1, C)
-        count = (before[:, -1:] - inside)[..., None]
-        share = math.log(rows)
+        left = (before[:, -1:] - inside)[..., None]
+        total = real[:, -1, None, None]
     else:
-        left = torch.arange(rows, device=device) * segment
-        right = (left + segment).clamp_max(length)
-        both_first = torch.maximum(left, first[:, None])  # (C, R)
-        both_last = torch.maximum(torch.minimum(right, last[:, None]), both_first)
+        begin = torch.arange(rows, device=device) * segment
+        end = (begin + segment).clamp_max(length)
+        both_first = torch.maximum(begin, first[:, None])  # (C, R)
+        both_last = torch.maximum(torch.minimum(end, last[:, None]), both_first)
         inside = before[:, both_last] - before[:, both_first]  # (B or 1, C, R)
-        count = (before[:, right] - before[:, left])[:, None] - inside
-        share = 0.0
-    logs = count.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).log() - share
-    return torch.where(count > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)
+        left = (before[:, end] - before[:, begin])[:, None] - inside
+        total = (real[:, end] - real[:, begin])[:, None]
+    logs = left.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).log()
+    if segment is None or not counted:
+        logs = logs - total.clamp_min(1).to(logs.dtype).log()
+    return torch.where(left > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)

@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..errors import UserError, reason_of
+from ..metrics.tasks import MAIN_METRIC, numbers
+from ..runs.folder import RunFolder
 from ..runs.models import step_of
-from ..train.run_folder import RunFolder
-from .metrics import MAIN, numbers
 
 
 def show(evaluation: dict[str, Any]) -> Group:
@@ -90,7 +90,7 @@ def runs_table(found: list[dict[str, Any]]) -> Table:
         if "problem" in run:
             table.add_row(escape(run["run"]), "", "", escape(run["problem"]))
             continue
-        main = MAIN[run["task"]][0]
+        main = MAIN_METRIC[run["task"]]
         order = sorted(run["metrics"], key=lambda name: (name != main, name))
         scores = "  ".join(f"{name} {run['metrics'][name]:.4g}" for name in order)
         steps = f"{run['steps']:,}" if run["finished"] else f"{run['step']:,} of {run['steps']:,}"

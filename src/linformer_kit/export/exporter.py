@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..outputs import check_replaceable
 from . import NEEDED, ExportError, require
-from .files import METADATA, check_replaceable
+from .files import METADATA, is_exported
 from .graphs import Graph, Tensors, graphs_of, unfolded_context
 from .parity import Cost, Difference, cost_of, difference_of
 from .rounding import round_weights
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TOLERANCE = 1e-4  # of the largest output, or of 1 where that is less
+ANOTHER = "Name another file."
 TRACED = (2, 24)  # the batch and the length that are traced; any other may come later
 
 
@@ -106,7 +108,7 @@ def export_onnx(
             )
         made = sorted(folder.iterdir())
         for file in made:  # once more: the work may have taken long
-            check_replaceable(path.parent / file.name)
+            check_replaceable(path.parent / file.name, is_exported, remedy=ANOTHER)
         for file in made:
             file.replace(path.parent / file.name)
     return [_in_place(file, path.parent) for file in written]
@@ -121,7 +123,7 @@ def check_target(path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path.parent))
-    check_replaceable(path)
+    check_replaceable(path, is_exported, remedy=ANOTHER)
 
 
 def traced_module(model: nn.Module, graph: Graph, names: list[str]) -> nn.Module:

@@ -1,4 +1,4 @@
-"""ONNX files: what is read of one before it is run, and which may be replaced.
+"""ONNX files: what is read of one before it is run, and which are of `linformer export`.
 
 A file's metadata say under `linformer_kit` (JSON) what a runtime has to know:
 
@@ -78,30 +78,14 @@ def facts_of(path: Path, model: Any) -> dict[str, Any]:
     return checked
 
 
-def check_replaceable(path: Path) -> None:
-    """Refuse to replace a file that `linformer export` did not write."""
-    if path.is_symlink():
-        raise ExportError(f"{path} is a symbolic link, which is not replaced. Name a file.")
-    if not path.exists():
-        return
-    if path.suffix == ".data":  # weights past 2 GB, beside the file they belong to
-        check_replaceable(path.with_suffix(""))
-        ours = path.with_suffix("").exists()
-    else:
-        ours = _is_ours(path)
-    if not ours:
-        raise ExportError(
-            f"{path} exists and was not written by `linformer export`, so it is not replaced. "
-            "Choose another name, or move the file away."
-        )
-
-
-def _is_ours(path: Path) -> bool:
+def is_exported(path: Path) -> bool:
+    """Whether `linformer export` wrote a file; weights past 2 GB lie beside it in NAME.data."""
     require("onnx")
     import onnx
 
+    file = path.with_suffix("") if path.suffix == ".data" else path
     try:
-        model = onnx.load(path, format="protobuf", load_external_data=False)
+        model = onnx.load(file, format="protobuf", load_external_data=False)
     except Exception:  # whatever it is, it is not ours
         return False
     return any(entry.key == METADATA for entry in model.metadata_props)

@@ -26,14 +26,14 @@ from .causal_lm import LinformerForCausalLM
 from .config import LinformerConfig
 from .decoder import LinformerDecoderModel
 from .encoder import LinformerModel
-from .heads import (
+from .masked_lm import LinformerForMaskedLM
+from .seq2seq import LinformerForConditionalGeneration, LinformerSeq2SeqModel
+from .task_heads import (
     LinformerForMultipleChoice,
     LinformerForQuestionAnswering,
     LinformerForSequenceClassification,
     LinformerForTokenClassification,
 )
-from .masked_lm import LinformerForMaskedLM
-from .seq2seq import LinformerForConditionalGeneration, LinformerSeq2SeqModel
 
 AutoConfig.register(LinformerConfig.model_type, LinformerConfig, exist_ok=True)
 for _auto, _model in (

@@ -9,11 +9,13 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from transformers import initialization as init
 
+from ..core.attention import LinformerAttention
 from ..core.causal import CausalLinformerAttention
 from ..core.positions import LearnedPositions
 from ..core.projection import Projection
 from ..core.resize import resize_max_length
 from ..core.short_conv import ShortConv
+from ..core.window_attention import reset_row_bias
 from .config import LinformerConfig
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ class LinformerPreTrainedModel(PreTrainedModel):
             reset = getattr(module, "reset_parameters", None)
             if callable(reset):  # mean and max have nothing to learn
                 reset()
+        elif isinstance(module, LinformerAttention):
+            reset_row_bias(module)
         elif isinstance(module, LearnedPositions):
             init.normal_(module.weight, std=self.config.initializer_range)
         else:

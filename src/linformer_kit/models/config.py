@@ -37,6 +37,7 @@ _OF_TRANSFORMERS = {
 # In a config.json: the names of attributes that a user added to the configuration.
 CUSTOM = "custom_attributes"
 _SHOWN = 5  # names in one message
+_CAUSAL_WINDOW = 128
 
 
 class LinformerConfig(PreTrainedConfig):
@@ -57,12 +58,17 @@ class LinformerConfig(PreTrainedConfig):
             encoder's input what stands beside it; 0 has none. See `LinformerEncoder`.
         embedding_norm: a norm after the embeddings; None has one with norm="post", as BERT.
         k, projection, sharing: of the encoder, see `LinformerAttention`. k may be a list.
+        window: how many positions on each side, or before it in a causal model, a query sees
+            exactly, at least. None is 0 in an encoder, which then has compressed rows only, and 128
+            in a causal model.
+        global_tokens: how many positions of an encoder, the first ones, see and are seen by all
+            others exactly.
         plan: an order of multiplication to use always, {"shorten": ..., "attend": ...}.
         causal_attention: slots or full, in causal models and decoders; None is `full` with
             projection="full", else `slots`.
-        num_slots, window, rotary: of the causal attention, k, window and rotary in the core.
+        num_slots, rotary: of the causal attention, k and rotary in the core.
         decoder_*: of the decoder of LinformerForConditionalGeneration; None as the encoder's.
-            decoder_position_embedding_type None is `none`.
+            decoder_position_embedding_type None is `none`, decoder_window None is 128.
         context_projection, context_k, context_sharing: how that decoder shortens the encoder's
             output. None: `full` with projection="full", else `dynamic`; num_slots rows.
         share_embeddings: whether its encoder and decoder have one table.
@@ -110,12 +116,13 @@ class LinformerConfig(PreTrainedConfig):
     k: int | list[int] | None = 256
     projection: str = "linear"
     sharing: str = "layerwise"
+    window: int | None = None
+    global_tokens: int = 0
     keep_scale: bool = True
     plan: dict[str, str] | None = None
 
     causal_attention: str | None = None
     num_slots: int = 64
-    window: int = 128
     rotary: float | int = 0.5
 
     decoder_vocab_size: int | None = None
@@ -126,6 +133,7 @@ class LinformerConfig(PreTrainedConfig):
     decoder_head_dim: int | None = None
     decoder_intermediate_size: int | None = None
     decoder_position_embedding_type: str | None = None
+    decoder_window: int | None = None
     context_projection: str | None = None
     context_k: int | None = None
     context_sharing: str = "kv"
@@ -189,6 +197,7 @@ class LinformerConfig(PreTrainedConfig):
                 f"this is the configuration of another model: got model_type={kind!r}, not "
                 f"{cls.model_type!r}."
             )
+        config_dict = _with_window_keys(config_dict)
         missing = [name for name in own_fields() if name not in config_dict]
         if missing:
             more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
@@ -257,6 +266,8 @@ class LinformerConfig(PreTrainedConfig):
             "k": self.k,
             "projection": self.projection,
             "sharing": self.sharing,
+            "window": self.window or 0,
+            "global_tokens": self.global_tokens,
             "keep_scale": self.keep_scale,
             "neighbours": self.neighbours,
             "dropout_kind": self.dropout_kind,
@@ -271,7 +282,7 @@ class LinformerConfig(PreTrainedConfig):
         return {
             "attention": causal,
             "k": self.num_slots,
-            "window": self.window,
+            "window": _CAUSAL_WINDOW if self.window is None else self.window,
             "rotary": self.rotary,
             "cross_attention": context_dim is not None,
             "context_projection": self.context_projection or ("full" if full else "dynamic"),
@@ -304,6 +315,8 @@ class LinformerConfig(PreTrainedConfig):
         return self._changed(
             **own,
             position_embedding_type=positions,
+            window=self.decoder_window,
+            global_tokens=0,
             neighbours=0,
             feature_size=None,
             type_vocab_size=0,
@@ -382,6 +395,17 @@ def own_fields() -> list[str]:
     """The names that make a LinformerConfig more than a PreTrainedConfig."""
     general = {field.name for field in dataclasses.fields(PreTrainedConfig)}
     return [f.name for f in dataclasses.fields(LinformerConfig) if f.name not in general]
+
+
+def _with_window_keys(values: dict[str, Any]) -> dict[str, Any]:
+    """The values of a file from before encoders had a window: `window` was the decoder's alone."""
+    if "global_tokens" in values or "window" not in values:
+        return values
+    window = values["window"]
+    if values.get("is_decoder"):
+        return values | {"global_tokens": 0, "decoder_window": None}
+    decoder_window = window if values.get("is_encoder_decoder") else None
+    return values | {"window": 0, "global_tokens": 0, "decoder_window": decoder_window}
 
 
 def _written_by(config_dict: dict[str, Any]) -> str:

@@ -29,6 +29,11 @@ def check_fit(config: LinformerConfig) -> None:
             f"ones: got neighbours={config.neighbours}. Leave it 0: the window shows a token "
             "those before it."
         )
+    if config.is_decoder and config.global_tokens:
+        raise ValueError(
+            "a causal model must not see later tokens, and global tokens see all: got "
+            f"global_tokens={config.global_tokens}. Leave it 0."
+        )
     _check_embeddings(config)
     _check_core(config)
     if config.is_encoder_decoder:

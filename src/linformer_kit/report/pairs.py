@@ -1,9 +1,9 @@
-"""Which runs may be compared, and what is said of them.
+"""Which runs are comparable, and the sentence about them.
 
 Two runs are compared if they are equal in everything but the attention: in all of config.yaml
 except the keys of `ATTENTION` and where files are kept, in the digest of their data, and in the
-part they were evaluated on. Seeds are compared pairwise, as in `linformer compare`, and the rules
-of its verdict hold here too: see `compare/verdict.py`.
+part they were evaluated on. Seeds are compared pairwise, as in `linformer compare`, by the rules
+of its verdict: see `compare/verdict.py`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..compare.verdict import difference
-from ..evaluate.metrics import MAIN
+from ..metrics.tasks import LOWER_IS_BETTER, MAIN_METRIC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 ATTENTION = (
     "projection", "k", "sharing", "keep_scale", "causal_attention", "num_slots", "window",
+    "global_tokens", "decoder_window",
     "context_projection", "context_k", "context_sharing",
 )  # fmt: skip
 PLACES = (
@@ -34,20 +35,19 @@ class Pair(NamedTuple):
     """A Linformer and the vanilla Transformer, trained alike with the same seeds."""
 
     score: str
-    less_is_better: bool
     ours: list[Run]
     theirs: list[Run]
-    others: int  # Linformers that were trained alike too
+    others: int  # more Linformers in the same group
 
     @property
     def values(self) -> tuple[list[float], list[float]]:
-        ours, theirs = ([run.scores[self.score] for run in runs] for runs in self[2:4])
+        ours, theirs = ([run.scores[self.score] for run in runs] for runs in self[1:3])
         return ours, theirs
 
 
 def comparable(run: Run) -> str | None:
-    """The same for runs that differ in the attention and the seed alone; None if not known."""
-    if not run.config or run.part is None or run.task not in MAIN:
+    """A key that is equal for runs that differ only in attention and seed; None if unknown."""
+    if not run.config or run.part is None or run.task not in MAIN_METRIC:
         return None
     values: dict[str, Any] = {
         name: value for name, value in run.config.items() if (name,) not in PLACES
@@ -65,18 +65,18 @@ def comparable(run: Run) -> str | None:
 
 
 def pairs(runs: Sequence[Run]) -> list[Pair]:
-    """The best Linformer beside the vanilla Transformer, for each kind of training."""
+    """The best Linformer and the vanilla Transformer, for each group of comparable runs."""
     alike: dict[str, list[Run]] = {}
     for run in runs:
         kind = comparable(run)
-        if kind is not None and MAIN[run.task][0] in run.scores:  # type: ignore[index]
+        if kind is not None and MAIN_METRIC[run.task] in run.scores:  # type: ignore[index]
             alike.setdefault(kind, []).append(run)
     found = [pair for group in alike.values() if (pair := _best_pair(group)) is not None]
     return sorted(found, key=lambda pair: (-len(pair.ours), -_steps(pair), -pair.others))
 
 
 def in_words(runs: Sequence[Run]) -> str | None:
-    """One sentence on the pair with the most seeds and steps; None if there is no pair."""
+    """A sentence about the pair with the most seeds and steps; None without a pair."""
     found = pairs(runs)
     if not found:
         return None
@@ -103,8 +103,8 @@ def in_words(runs: Sequence[Run]) -> str | None:
 
 
 def _best_pair(runs: Sequence[Run]) -> Pair | None:
-    """Of runs that are alike: the Linformer with the best mean, on the seeds of both."""
-    score, more_is_better = MAIN[runs[0].task]  # type: ignore[index]
+    """Of comparable runs: the Linformer with the best mean over the seeds shared with vanilla."""
+    score = MAIN_METRIC[runs[0].task]  # type: ignore[index]
     linformers: dict[str, dict[str, Run]] = {}  # by attention, then by seed
     vanilla: dict[str, dict[str, Run]] = {}
     for run in runs:
@@ -117,13 +117,13 @@ def _best_pair(runs: Sequence[Run]) -> Pair | None:
             shared = [s for s in ours if s in theirs and ours[s].data == theirs[s].data]
             if shared:
                 both = [ours[s] for s in shared], [theirs[s] for s in shared]
-                found.append(Pair(score, not more_is_better, *both, 0))
+                found.append(Pair(score, *both, 0))
     if not found:
         return None
 
     def rank(pair: Pair) -> tuple[int, float]:
         mean = statistics.fmean(pair.values[0])
-        return -len(pair.ours), mean if pair.less_is_better else -mean
+        return -len(pair.ours), mean if score in LOWER_IS_BETTER else -mean
 
     best = min(found, key=rank)
     rivals = {id(pair.ours[0]) for pair in found} - {id(best.ours[0])}
@@ -131,7 +131,7 @@ def _best_pair(runs: Sequence[Run]) -> Pair | None:
 
 
 def _no_verdict(pair: Pair) -> str | None:
-    """Why a difference may mean nothing; None if it can be judged."""
+    """Why the difference cannot be judged; None if it can."""
     for who, runs in (("the vanilla Transformer", pair.theirs), ("the Linformer", pair.ours)):
         for run in runs:
             if run.baseline is not None and not run.baseline["left"]:
@@ -147,7 +147,7 @@ def _no_verdict(pair: Pair) -> str | None:
 
 
 def _time(pair: Pair) -> str:
-    """How long a step takes beside vanilla, where both were timed on the same machine."""
+    """Time of a step relative to vanilla, if both were timed on the same machine."""
     ours, theirs = pair.ours[0], pair.theirs[0]
     timed = ours.timed_step is not None and theirs.timed_step is not None
     same = all(ours.machine.get(name) == theirs.machine.get(name) for name in ("cpu", "threads"))

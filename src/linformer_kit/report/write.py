@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from datetime import datetime, timezone
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__
@@ -14,8 +12,8 @@ from ..errors import reason_of, user_input
 from ..figures.interactive import drawing
 from ..figures.pictures import MADE_BY
 from ..figures.pictures import pictures as pictures_of
-from ..outputs import check_replaceable, holds
-from .page import MARKERS, page
+from ..outputs import check_replaceable, holds, write_atomic
+from .page import MARKER, page
 from .sections import answer, highlights, sections
 from .usable import usable
 
@@ -26,10 +24,11 @@ if TYPE_CHECKING:
     from .sections import Section
 
 TITLE = "What Linformer saves here"
+REMEDY = "Name another file with --out."
 
 
 class Report(NamedTuple):
-    """What was written, and of what."""
+    """The files that were written, and the evidence they show."""
 
     page: Path
     pictures: list[Path]
@@ -42,21 +41,23 @@ def write_report(
 ) -> Report:
     """The page at `path`; pictures in the folder beside it that has its name.
 
-    Files that are there and were not written by a report are refused and left alone.
+    An existing file that no report wrote is an error and is left alone.
     """
-    check_replaceable(path, *MARKERS)
+    check_replaceable(path, _is_report)
     folder = path.with_name(f"{path.stem}-figures")
     evidence = usable(evidence)
     found, files, problems = _drawn(sections(evidence), pictures=pictures)
     evidence = replace(evidence, problems=[*evidence.problems, *problems])
-    if files:
-        _check_pictures(folder, list(files), path)
-    writing = partial(user_input, f"cannot write {path}", remedy="Name another file with --out.")
-    with writing():
+    if files and folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder. Name another page with --out.")
+    for name in files:
+        check_replaceable(folder / name, lambda picture: holds(picture, MADE_BY))
+    with user_input(f"cannot write {path}", remedy=REMEDY):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for name, data in files.items():
+        if files:
             folder.mkdir(exist_ok=True)
-            _replace(folder / name, data)
+    for name, data in files.items():
+        write_atomic(folder / name, data, remedy=REMEDY)
     said = answer(evidence)
     text = page(
         title=title,
@@ -67,9 +68,8 @@ def write_report(
         made=_made(evidence),
         pictures=folder.name if files else None,
     )
-    check_replaceable(path, *MARKERS)
-    with writing():
-        _replace(path, text.encode(errors="replace"))
+    check_replaceable(path, _is_report)
+    write_atomic(path, text.encode(errors="replace"), remedy=REMEDY)
     return Report(path, [folder / name for name in files], said, evidence)
 
 
@@ -96,24 +96,8 @@ def _drawn(
     return kept, files, problems
 
 
-def _check_pictures(folder: Path, names: list[str], path: Path) -> None:
-    """Refuse to replace pictures that are not of a report."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder. Name another page with --out.")
-    if path.is_file() and not holds(path, MARKERS[0]) and holds(path, MARKERS[1]):
-        return  # a page of an older version, whose pictures have no mark
-    for name in names:
-        check_replaceable(folder / name, MADE_BY)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Complete or not at all: a page that is open in a browser is never half written."""
-    staging = path.with_name(f".{os.getpid()}.part")
-    try:
-        staging.write_bytes(data)
-        staging.replace(path)
-    finally:
-        staging.unlink(missing_ok=True)
+def _is_report(path: Path) -> bool:
+    return holds(path, MARKER)
 
 
 def _made(evidence: Evidence) -> str:

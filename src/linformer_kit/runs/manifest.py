@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import UserError
+from ..outputs import STAGING, staged_name
 
 MANIFEST = "manifest.json"
-STAGING = ".saving"  # prefix of temporary names beside the final one
 OLD = f"{STAGING}-old"  # prefix of a folder that is being replaced
 
 
@@ -144,8 +144,10 @@ def clean_staging(folder: Path, names: set[str]) -> None:
                 discard_old(path, final)
             else:
                 path.rename(final)
-        elif path.name.removeprefix(f"{STAGING}-") in names:
-            shutil.rmtree(path) if path.is_dir() else path.unlink()
+        elif staged_name(path) in names:
+            path.unlink()
+        elif path.is_dir() and path.name.removeprefix(f"{STAGING}-") in names:
+            shutil.rmtree(path)
 
 
 def _listed(folder: Path) -> dict[str, dict[str, Any]]:

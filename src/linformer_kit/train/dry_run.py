@@ -15,8 +15,8 @@ from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure import quantities
 from ..measure.memory import Work, measure
-from .build import build_model
-from .run import check_machine, collator, set_machine, training_order, world
+from ..training.build import build_model
+from ..training.setup import check_machine, collator, set_machine, training_order, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,16 +26,16 @@ from typing import TYPE_CHECKING, Any, cast
 from ..config import load as configs
 from ..config import yaml_text
 from ..errors import UserError, user_input
-from ..runs.lock import HOLDER, LOCK
-from ..runs.manifest import (
-    STAGING,
+from ..outputs import staged_name, write_atomic
+from .lock import HOLDER, LOCK
+from .manifest import (
     clean_staging,
     damage,
     foreign_files,
     remove_empty_folders,
     remove_written,
 )
-from ..runs.models import CHECKPOINT, MODELS, checkpoint_folders, model_folder, step_of
+from .models import CHECKPOINT, MODELS, checkpoint_folders, model_folder, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -128,8 +128,8 @@ class RunFolder:
         if not self.path.is_dir():
             raise UserError(f"{self.path} is a file. Name a folder for the run with run=...")
         if not self.has_marker:
-            leftover = {f"{STAGING}-{MARKER}", LOCK, HOLDER}  # of a start that was killed
-            if {path.name for path in self.path.iterdir()} - leftover:
+            inside = [path for path in self.path.iterdir() if staged_name(path) != MARKER]
+            if {path.name for path in inside} - {LOCK, HOLDER}:  # left by a start that was killed
                 raise UserError(
                     f"{self.path} exists and is not a run's folder: it is left alone. "
                     "Name another with run=..."
@@ -185,10 +185,10 @@ class RunFolder:
                 self._check_digest(digest)
             else:
                 marker = {"kind": KIND, "data": digest}
-                write_whole(self.marker_file, json.dumps(marker, indent=1) + "\n")
+                write_atomic(self.marker_file, json.dumps(marker, indent=1) + "\n")
             self.checkpoints.mkdir(exist_ok=True)
             if not self.config_file.is_file():
-                write_whole(self.config_file, yaml_text.dump(configs.resolved(config)))
+                write_atomic(self.config_file, yaml_text.dump(configs.resolved(config)))
             self._clean()
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}.") from error
@@ -302,7 +302,7 @@ class RunFolder:
         if not self.metrics_file.is_file():
             return
         kept = [json.dumps(line) for line in self.metrics() if line["step"] <= step]
-        write_whole(self.metrics_file, "".join(line + "\n" for line in kept))
+        write_atomic(self.metrics_file, "".join(line + "\n" for line in kept))
 
     def metrics(self) -> Iterator[dict[str, Any]]:
         """What was logged; a line torn by a crash is left out."""
@@ -356,22 +356,6 @@ def unreadable(checkpoint: Path) -> str | None:
     except UserError as error:
         return str(error)
     return None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file atomically: it is the old one or the new one, whatever happens."""
-    staging = path.with_name(f"{STAGING}-{path.name}")
-    try:
-        with staging.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"cannot write {path}: {error.strerror or error}. What was there is intact; make "
-            "room, or use another folder, and give the same command again."
-        ) from error
 
 
 def not_writable(path: Path) -> Path | None:

@@ -14,13 +14,13 @@ import torch
 
 from linformer_kit.config.load import load
 from linformer_kit.errors import UserError
-from linformer_kit.evaluate.run import evaluate_run
+from linformer_kit.evaluate.evaluation import evaluate_run
 from linformer_kit.models import LinformerForMaskedLM
-from linformer_kit.predict.run import Options, predict_texts
+from linformer_kit.predict.answers import Options, predict_texts
+from linformer_kit.runs.folder import RunFolder
 from linformer_kit.train.run import train
-from linformer_kit.train.run_folder import RunFolder
 
-from . import tiny
+from ..train import tiny
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +60,28 @@ def test_overwrite_in_a_project_folder_removes_nothing(tmp_path, monkeypatch):
         with pytest.raises(UserError, match="not a run's folder"):
             train(load(path, ["run=."]), overwrite=overwrite)
     assert contents(tmp_path) == before
+
+
+def test_what_a_killed_start_leaves_does_not_block_the_next_one(tmp_path):
+    config = load(tiny.write(tmp_path))
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    for name in (".saving-71-run.json", ".lock", ".lock-holder"):
+        (folder.path / name).write_text("half")
+    folder.check_for(config, overwrite=False)
+    folder.open_for(config, {"rows": "x"}, overwrite=False)
+    assert folder.has_marker
+    assert not list(folder.path.glob(".saving*"))
+
+
+@pytest.mark.parametrize("name", [".saving-71-notes", ".saving-run.json", "run.json"])
+def test_a_folder_with_a_file_of_something_else_is_left_alone(tmp_path, name):
+    config = load(tiny.write(tmp_path))
+    folder = RunFolder(tmp_path / "run")
+    folder.create()
+    (folder.path / name).write_text("mine")
+    with pytest.raises(UserError, match="is not a run's folder: it is left alone"):
+        folder.check_for(config, overwrite=False)
 
 
 def test_overwrite_removes_the_run_and_keeps_what_is_not_its_own(run, capsys):

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from linformer_kit.compare import measure
-from linformer_kit.compare.run import compare, planned_runs
+from linformer_kit.compare.comparison import compare, planned_runs
 from linformer_kit.compare.variants import variants
 from linformer_kit.errors import UserError
 
@@ -99,7 +99,7 @@ def test_seeds_are_trained_and_more_of_them_keep_the_earlier_runs(tmp_path, quic
 def test_a_stopped_comparison_resumes_and_trains_only_what_is_left(
     tmp_path, quick_memory, monkeypatch, capsys
 ):
-    from linformer_kit.compare import run as module
+    from linformer_kit.compare import comparison as module
 
     path = tiny.write(tmp_path, steps=2, eval_every=2)
     real = module.train

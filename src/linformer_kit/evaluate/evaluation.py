@@ -6,25 +6,29 @@ import json
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 
+from ..core.window_attention import switch_off
 from ..data.prepare import Prepared, fingerprint, prepare
 from ..data.rows import Rows
 from ..errors import UserError, user_input
+from ..metrics.tasks import numbers
 from ..models.load import load_pretrained
-from ..train import build
-from ..train.progress import Report, tell_unread
-from ..train.run_folder import RunFolder, not_writable, write_whole
-from .metrics import numbers
+from ..outputs import write_atomic
+from ..runs.folder import RunFolder, not_writable
+from ..training.build import MODELS
+from ..training.progress import Report, tell_unread
+from ..training.setup import make_trainer, metrics_of
+from ..training.trainer import scores_of
 from .translations import bleu_and_chrf, translate_rows
 
 if TYPE_CHECKING:
     from ..config.schema import RunConfig
     from ..data.corpus import Part
-    from ..train.trainer import RunTrainer
+    from ..training.trainer import RunTrainer
 
 
 def evaluate_run(
@@ -32,18 +36,24 @@ def evaluate_run(
     *,
     part: Part | None = None,
     which: str = "best",
+    without: Literal["rows", "window"] | None = None,
     trainer: RunTrainer | None = None,
     prepared: Prepared | None = None,
     report: Report | None = None,
 ) -> dict[str, Any]:
-    """Score a model of a run and, at the end of a training, write evaluation.json."""
+    """Score a model of a run and, at the end of a training, write evaluation.json.
+
+    `without` switches off the compressed rows or the window of an encoder that has both.
+    """
     report = report or Report()
     with ExitStack() as held:
         changed = False
         if prepared is None:
             path = folder.model_folder(which)
             prepared, changed = _data_of(folder, folder.config(), path, held, report)
-        return _evaluate_on(prepared, folder, part, which, trainer, report, changed=changed)
+        return _evaluate_on(
+            prepared, folder, part, which, trainer, report, changed=changed, without=without
+        )
 
 
 def _evaluate_on(
@@ -55,10 +65,8 @@ def _evaluate_on(
     report: Report,
     *,
     changed: bool,
+    without: Literal["rows", "window"] | None,
 ) -> dict[str, Any]:
-    from ..train.run import make_trainer, metrics_of
-    from ..train.trainer import scores_of
-
     config = folder.config()
     finishing, asked = trainer is not None, which
     path = folder.model_folder(which)
@@ -74,7 +82,10 @@ def _evaluate_on(
         return evaluation
     rows = Rows(rows_file, None if chosen == "test" else config.evaluate.max_examples)
     tokenizer = prepared.tokenizer()
-    model = load_pretrained(build.MODELS[config.task], path)
+    model = load_pretrained(MODELS[config.task], path)
+    if without is not None:
+        with user_input(f"cannot evaluate {folder.path} without its {without}"):
+            switch_off(model, without)
     # A trainer of its own, since the weights are another model's than those that were trained, and
     # one that shards nothing: FSDP is for training.
     if config.train.fsdp:
@@ -112,15 +123,18 @@ def _evaluate_on(
         evaluation["labels"] = prepared.meta["labels"]
     if changed:
         evaluation["data_changed"] = True
+    if without is not None:
+        evaluation["without"] = without
     # evaluation.json holds the scores of the best model on the data of the run, nothing else.
-    final = part is None and folder.finished and asked == "best" and not changed
+    final = part is None and folder.finished and asked == "best" and not (changed or without)
     read_only = not finishing and not_writable(folder.path) is not None
     try:
         if scorer.args.should_save and (finishing or final) and not read_only:
             _keep(folder, evaluation)
     finally:  # scores are told even where they cannot be kept
         shown = "  ".join(f"{name} {value:.4g}" for name, value in numbers(metrics).items())
-        report.line(f"{which} model on {chosen}: {shown}", event="evaluation", **evaluation)
+        branch = "" if without is None else f" without its {without}"
+        report.line(f"{which} model{branch} on {chosen}: {shown}", event="evaluation", **evaluation)
         tell_unread(report, chosen, counts, config.data.max_length)
         if len(rows) < counts["rows"]:
             text = f"{len(rows):,} of {counts['rows']:,} rows were scored"
@@ -145,7 +159,7 @@ def _evaluate_on(
 
 
 def _keep(folder: RunFolder, evaluation: dict[str, Any]) -> None:
-    write_whole(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
+    write_atomic(folder.evaluation_file, json.dumps(evaluation, indent=1) + "\n")
 
 
 def _data_of(

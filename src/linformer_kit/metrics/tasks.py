@@ -11,13 +11,14 @@ import numpy as np
 if TYPE_CHECKING:
     from ..config.schema import Task
 
-# The number a run is judged by, and whether more is better.
-MAIN: dict[Task, tuple[str, bool]] = {
-    "mlm": ("perplexity", False),
-    "clm": ("bits_per_byte", False),
-    "classify": ("accuracy", True),
-    "translate": ("perplexity", False),
+# The metric a run is judged by.
+MAIN_METRIC: dict[Task, str] = {
+    "mlm": "perplexity",
+    "clm": "bits_per_byte",
+    "classify": "accuracy",
+    "translate": "perplexity",
 }
+LOWER_IS_BETTER = {"loss", "perplexity", "bits_per_byte"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,11 @@ def classification(scores: np.ndarray, classes: int) -> dict[str, Any]:
         "macro_f1": float(f1.mean()),
         "confusion": table.tolist(),
     }
+
+
+def is_better(metric: str, one: float, other: float) -> bool:
+    """Whether the first of two values of a metric is the better one."""
+    return one < other if metric in LOWER_IS_BETTER else one > other
 
 
 def numbers(metrics: dict[str, Any]) -> dict[str, float]:

@@ -19,12 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformers import TrainerCallback
 
 from ..data.counts import unknown, unread
-from ..evaluate.metrics import MAIN, numbers
+from ..metrics.tasks import MAIN_METRIC, is_better, numbers
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
-    from .run_folder import RunFolder
+    from ..runs.folder import RunFolder
     from .trainer import RunTrainer
 
 HANGUP = getattr(signal, "SIGHUP", None)  # not on every system
@@ -172,7 +172,7 @@ class Logging(TrainerCallback):
             self._write(line)
 
     def _keep_best(self, step: int, scores: dict[str, float]) -> None:
-        name, more = MAIN[self.trainer.config.task]
+        name = MAIN_METRIC[self.trainer.config.task]
         score = scores[name]
         known = self.folder.best_score()
         self.trainer.accelerator.wait_for_everyone()  # all have read before one writes
@@ -180,7 +180,7 @@ class Logging(TrainerCallback):
             text = f"step {step}: {name} is {score}, so this is not the best model."
             self.report.notice("not finite", text, step=step)
             return
-        if known is not None and not (score > known if more else score < known):
+        if known is not None and not is_better(name, score, known):
             return
         self.trainer.save_model_folder(
             self.folder.best, {"step": step, "metric": name, "score": score}

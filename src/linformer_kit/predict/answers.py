@@ -11,14 +11,14 @@ import torch
 from ..errors import UserError, user_input
 from ..evaluate.translations import room
 from ..models.load import load_pretrained, load_tokenizer
-from ..train.build import MODELS
+from ..training.build import MODELS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from ..config.schema import RunConfig, Task
-    from ..train.run_folder import RunFolder
+    from ..runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,11 @@ from transformers import Trainer, TrainerCallback
 
 from ..core.learning_rates import group_by_rate
 from ..errors import UserError
-from ..evaluate.scores import row_scores
-from ..runs.manifest import STAGING, remove_written, replace_folder
+from ..metrics.row_scores import row_scores
+from ..outputs import STAGING
+from ..runs.folder import RESUME_HINT, RunFolder
+from ..runs.manifest import remove_written, replace_folder
 from ..runs.models import CHECKPOINT
-from .run_folder import RESUME_HINT, RunFolder
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -1,0 +1,1 @@
+"""Scores of rows, and the metrics of each task made of them."""

@@ -1,0 +1,1 @@
+"""The trainer and what it is built from: used by training, evaluation and comparisons."""
