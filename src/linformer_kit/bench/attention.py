@@ -6,7 +6,6 @@ product take turns. A memory cell is a training step of one implementation in a 
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -91,7 +90,7 @@ def _time_cell(
             "what": "time",
             "layer": layer,
             "mode": mode,
-            **asdict(point),
+            **point.as_record(),
             "dropout": rate,
             "rounds": settings.rounds,
             "keep_memory": kept,
@@ -109,9 +108,9 @@ def _memory_cell(
     common = {"seed": settings.seed, "threads": settings.threads, "dropout": settings.dropout}
     return memory_cell(
         f"{layer}, {mode}, n {point.length}, k {point.k}, {model}",
-        {**own, **asdict(point), "dropout": rate_in(mode, settings.dropout)},
+        {**own, **point.as_record(), "dropout": rate_in(mode, settings.dropout)},
         MEMORY_OF_STEP,
-        {**own, **common, "point": asdict(point)},
+        {**own, **common, "point": point.as_record()},
         work=point.length,
     )
 

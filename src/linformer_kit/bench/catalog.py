@@ -54,6 +54,7 @@ class AttentionSettings(Settings):
     k: tuple[int, ...] = options.ks((256, 32), quick=(64,))
     dim: int = options.dim(512, quick=128)
     heads: int = options.heads(8, quick=4)
+    window: int = options.window()
     batch: int = options.batch(1)
     layers: tuple[str, ...] = options.option(LAYERS, "Kinds of layer, with commas.", choices=LAYERS)
     modes: tuple[str, ...] = options.option(
@@ -84,10 +85,13 @@ class AttentionSettings(Settings):
     @property
     def points(self) -> list[Point]:
         return [
-            Point(dim=self.dim, num_heads=self.heads, k=k, length=length, batch=self.batch)
+            Point(
+                dim=self.dim, num_heads=self.heads, k=k, length=length, batch=self.batch,
+                window=self.window,
+            )
             for length in self.lengths
             for k in self.k
-        ]
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +102,7 @@ class GrowthSettings(Settings):
     dim: int = options.dim(256, quick=64)
     heads: int = options.heads(4)
     k: int = options.k(128)
+    window: int = options.window()
     depth: int = options.depth(1)
     batch: int = options.batch(1)
     full: bool = options.option(True, "Compare with full attention.", names=("--full/--no-full",))
@@ -112,7 +117,7 @@ class GrowthSettings(Settings):
         return [
             Point(
                 dim=self.dim, num_heads=self.heads, k=self.k, length=length, batch=self.batch,
-                depth=self.depth,
+                depth=self.depth, window=self.window,
             )
             for length in sorted(self.lengths)
         ]  # fmt: skip

@@ -7,7 +7,6 @@ take too long, judged by the longest shorter length.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..measure.cells import Cell
@@ -28,7 +27,7 @@ def cells(settings: GrowthSettings) -> list[Cell]:
 
 
 def _cell(settings: GrowthSettings, point: Point) -> Cell:
-    sizes = asdict(point)
+    sizes = point.as_record()
     names = [FULL, KIT] if settings.full else [KIT]
 
     def run(say: Say, earlier: Sequence[Record]) -> list[Record]:
@@ -69,7 +68,7 @@ def _cell(settings: GrowthSettings, point: Point) -> Cell:
 
 def _too_long(settings: GrowthSettings, point: Point, earlier: Sequence[Record]) -> str | None:
     """Why full attention is skipped: its time grows with the square of the length."""
-    sizes = {name: size for name, size in asdict(point).items() if name != "length"}
+    sizes = {name: size for name, size in point.as_record().items() if name != "length"}
     timed = {
         record["length"]: record["best"]
         for record in earlier

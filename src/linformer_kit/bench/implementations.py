@@ -65,6 +65,7 @@ def _kit(projection: ProjectionKind) -> Implementation:
         return {
             "dim": point.dim, "num_heads": point.num_heads, "max_length": point.length,
             "k": point.k, "projection": projection, "sharing": "kv", "dropout": dropout,
+            "window": 0 if projection == "full" else point.window,
         }  # fmt: skip
 
     return Implementation(

@@ -44,11 +44,17 @@ def relative_to_ours(
     return entry
 
 
+def name_window(record: Record) -> None:
+    """Adds the window, if there is one, in words for a caption."""
+    record["exact"] = f", window {record['window']}" if record.get("window") else ""
+
+
 def _attention(records: list[Record]) -> None:
     where = ("layer", "mode", "length", "k")
     add_ratio(records, "times_memory", of="work", reference={"model": KIT}, by=where, inverse=True)
     for record in records:
         record["kept"] = ", freed memory kept" if record.get("keep_memory") else ""
+        name_window(record)
 
 
 _SHARE = Column("% of GEMM rate", "share_of_gemm", "{:.0%}".format, of=KIT)
@@ -81,8 +87,8 @@ def _fewer_rounds(records: Sequence[Record]) -> list[str]:
 ATTENTION = Results(
     bench="attention",
     keys=("model", "layer", "mode", "length", "k"),
-    sizes=("dim", "num_heads", "batch"),
-    caption="dim {dim}, {num_heads} heads, batch {batch}{kept}",
+    sizes=("dim", "num_heads", "batch", "window"),
+    caption="dim {dim}, {num_heads} heads, batch {batch}{exact}{kept}",
     derive=_attention,
     tables=(
         _attention_table(
@@ -101,6 +107,7 @@ def _growth(records: list[Record]) -> None:
     for name, field in (("times_faster", "best"), ("times_memory", "memory_work")):
         add_ratio(records, name, of=field, reference={"model": FULL}, by=("length",))
     for record in records:
+        name_window(record)
         if record.get("best"):
             record["tokens_per_second"] = record["length"] * record["batch"] / record["best"]
 
@@ -119,9 +126,9 @@ def _growth_lines(name: str, title: str, unit: str, y: str, scale: float, show: 
 GROWTH = Results(
     bench="growth",
     keys=("model", "length"),
-    sizes=("dim", "num_heads", "k", "depth", "batch"),
-    caption="dim {dim}, {num_heads} heads, k {k}, depth {depth}, inference, memory beyond weights "
-    "and input",
+    sizes=("dim", "num_heads", "k", "depth", "batch", "window"),
+    caption="dim {dim}, {num_heads} heads, k {k}{exact}, depth {depth}, inference, memory beyond "
+    "weights and input",
     derive=_growth,
     tables=(
         Table(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..figures.figure import MATERIALISED, OTHERS, OURS, VANILLA, Axis, Chart, Line
 from ..figures.sheet import Entry
 from ..measure import quantities
-from .results import KIT, TOLERANCE, megabytes, relative_to_ours
+from .results import KIT, TOLERANCE, megabytes, name_window, relative_to_ours
 from .views import Bars, Column, Drawn, Footer, Lines, Results, Style, Table, add_ratio, grouped
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def _peers(records: list[Record]) -> None:
     )  # fmt: skip
     for record in records:
         record["layers"] = "1 layer" if record["depth"] == 1 else f"{record['depth']} layers"
+        name_window(record)
         record["remark"] = ABOUT_PEERS.get(record["model"], ("",))[0]
 
 
@@ -101,8 +102,8 @@ def _peer_style(record: Record, number: int) -> Style:
 PEERS = Results(
     bench="peers",
     keys=("model", "mode", "length"),
-    sizes=("dim", "num_heads", "k", "batch", "depth"),
-    caption="{layers}, dim {dim}, {num_heads} heads, k {k}, batch {batch}",
+    sizes=("dim", "num_heads", "k", "batch", "depth", "window"),
+    caption="{layers}, dim {dim}, {num_heads} heads, k {k}{exact}, batch {batch}",
     derive=_peers,
     tables=(
         _peers_table(

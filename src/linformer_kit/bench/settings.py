@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,6 +51,9 @@ size = partial(option, low=1)
 lengths = partial(size, about="Lengths n, with commas.", high=limits.LENGTH)
 ks = partial(size, about="Projected lengths k, with commas.", high=limits.LENGTH)
 k = partial(size, about="Projected length k.", high=limits.LENGTH)
+window = partial(
+    option, 0, "Positions on each side that are seen exactly.", low=0, high=limits.LENGTH
+)
 dim = partial(size, about="Width of the model.", high=limits.WIDTH)
 heads = partial(size, about="Attention heads.", high=limits.WIDTH)
 depth = partial(size, about="Layers.", high=limits.LAYERS)
@@ -105,10 +108,11 @@ class Point:
     length: int
     batch: int = 1
     depth: int = 1
+    window: int = 0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            _check(name, value, Option(help="", low=1))
+            _check(name, value, Option(help="", low=0 if name == "window" else 1))
         check_heads(self.dim, self.num_heads)
         if self.k > self.length:
             raise ValueError(
@@ -119,6 +123,10 @@ class Point:
     @property
     def ff_dim(self) -> int:
         return 4 * self.dim
+
+    def as_record(self) -> dict[str, int]:
+        """The sizes; without a window as they were before there was one."""
+        return {name: size for name, size in asdict(self).items() if name != "window" or size}
 
     def check_fits(self) -> None:
         """Refuse sizes beyond the machine's memory: input, output, E and the weights alone."""

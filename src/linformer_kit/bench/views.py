@@ -377,7 +377,7 @@ class Results:
 def grouped(records: Sequence[Record], names: Sequence[str]) -> dict[tuple[Any, ...], list[Record]]:
     found: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
-        found.setdefault(tuple(record[name] for name in names), []).append(record)
+        found.setdefault(tuple(record.get(name) for name in names), []).append(record)
     return found
 
 

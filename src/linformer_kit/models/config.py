@@ -41,8 +41,10 @@ _CAUSAL_WINDOW = 128
 
 
 class LinformerConfig(PreTrainedConfig):
-    """What a Linformer is made of. `projection="full"` makes every model the vanilla Transformer: k,
-    sharing, window and global_tokens then have no effect.
+    """What a Linformer is made of.
+
+    `projection="full"` makes every model the vanilla Transformer: k, sharing, window and
+    global_tokens then have no effect.
 
     Args:
         vocab_size, hidden_size, num_hidden_layers, num_attention_heads, intermediate_size,
