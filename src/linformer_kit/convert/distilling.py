@@ -98,7 +98,7 @@ def distill(
             optimizer.step()
             if step % 20 == 0:
                 found = "  ".join(f"{name} {value:.4f}" for name, value in _mean(recent).items())
-                say(f"step {step}  {elapsed:.1f} min  loss {float(loss):.4f}  {found}".rstrip())
+                say(f"step {step}  {elapsed:.1f} min  loss {loss.item():.4f}  {found}".rstrip())
     finally:
         student.train(trained)
         teacher.train(taught)

@@ -217,11 +217,10 @@ def start_from_segment_means(model: torch.nn.Module) -> None:
                 segment = torch.arange(length) // -(-length // rows)
                 matrix = (segment == torch.arange(rows)[:, None]).to(module.weight.dtype)
                 module.weight.copy_(matrix / matrix.sum(1, keepdim=True).clamp_min(1.0))
-            elif isinstance(module, LinformerAttention) and module.kind in ("linear", "conv"):
-                if module.row_bias is not None:
-                    assert module.k
-                    assert module.max_length
-                    module.row_bias.fill_(math.log(math.ceil(module.max_length / module.k)))
+            elif isinstance(module, LinformerAttention) and module.row_bias is not None:
+                if module.kind == "dynamic" or not module.k or not module.max_length:
+                    continue
+                module.row_bias.fill_(math.log(math.ceil(module.max_length / module.k)))
 
 
 def _build(kind: type, config: models.LinformerConfig) -> Any:

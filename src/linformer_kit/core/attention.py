@@ -146,11 +146,6 @@ class LinformerAttention(nn.Module):
         self._plan = plan
 
     @property
-    def width(self) -> int:
-        """The largest width between input and output."""
-        return max(self.dim, self.num_heads * self.head_dim)
-
-    @property
     def has_exact_keys(self) -> bool:
         """Whether queries see some positions exactly, besides the compressed rows."""
         return self.window > 0 or self.global_tokens > 0

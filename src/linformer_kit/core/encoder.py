@@ -92,7 +92,8 @@ class EncoderLayer(nn.Module):
 
             return map_row_blocks(rest, some, source, **blocks)
 
-        blocks: Any = {"width": self.attention.width, "training": self.training}
+        width = max(self.attention.dim, self.attention.num_heads * self.attention.head_dim)
+        blocks: Any = {"width": width, "training": self.training}
         return map_sample_groups(forward, x, **blocks)
 
     def attention_input(self, x: Tensor) -> Tensor:
@@ -205,12 +206,10 @@ class LinformerEncoder(nn.Module):
                 external_projection=shared,
             )
             hidden = 4 * dim if ff_dim is None else ff_dim
-            feed_forward = FeedForward(
+            feed = FeedForward(
                 dim=dim, ff_dim=hidden, activation=activation, dropout=activation_dropout, bias=bias
             )
-            return EncoderLayer(
-                attention, feed_forward, norm=norm, norm_eps=norm_eps, dropout=dropout
-            )
+            return EncoderLayer(attention, feed, norm=norm, norm_eps=norm_eps, dropout=dropout)
 
         self.layers = nn.ModuleList(map(layer, range(depth)))
         self.projection: Projection | None = None

@@ -29,11 +29,9 @@ from torch import Tensor, nn
 from . import checks
 from .cpu.shared_gradient import can_share_gradient, matmul_sharing_gradient
 from .numerics import at_least_float32, batched_matmul, interpolate_keeping_norm
+from .visible_scale import visible_scale
 
 Reader = tuple[nn.Module, ...] | None
-
-_MIN_SHARE = 1e-9  # of the squared norm of a row
-MAX_SCALE = _MIN_SHARE**-0.5  # 31,623: a float16, and above the square root of any max_length
 
 
 class Compression:
@@ -183,12 +181,7 @@ class StoredProjection(Projection):
 
     def resize(self, max_length: int) -> None:
         """Interpolate every row of E. Its norm stays: it sets the scale of a compressed row."""
-        old = self.weight.detach()
-        new = interpolate_keeping_norm(old.flatten(0, 1), max_length).unflatten(0, old.shape[:2])
-        if isinstance(self.weight, nn.Parameter):
-            self.weight = nn.Parameter(new, requires_grad=self.weight.requires_grad)
-        else:
-            self.weight = new
+        self.weight = interpolate_keeping_norm(self.weight, max_length)
         super().resize(max_length)
 
 
@@ -225,15 +218,3 @@ def _scale(weight: Tensor, length: int, mask: Tensor | None) -> Tensor:
     present = _first_columns(squares, length)
     left = present.sum(-1) if mask is None else mask.to(present.dtype) @ present.T
     return visible_scale(squares.sum(-1), left).to(weight.dtype)
-
-
-def visible_scale(total: Tensor, visible: Tensor) -> Tensor:
-    """min(|row| / |visible part of the row|, MAX_SCALE), from the squares of the two norms.
-
-    It keeps the variance of a sum that lacks positions. At the bound the row is MAX_SCALE times its
-    visible part, so a visible part of exactly zero gives zero, and the gradient is finite. A row of
-    zeros has the scale 1.
-    """
-    floor = total * _MIN_SHARE + torch.finfo(total.dtype).tiny
-    ratio = total / torch.maximum(visible, floor)
-    return ratio.masked_fill(total == 0, 1.0).sqrt()

@@ -49,6 +49,7 @@ def check_projection(projection: str, sharing: str, k: int | None, max_length: i
             "Only projection='full' has none."
         )
     if k == 0:
+        checks.whole("k", k)
         return  # no compressed rows: a window alone, checked in `window_attention.py`
     checks.positive("k", k)
     if projection in NEED_MAX_LENGTH:
@@ -123,7 +124,7 @@ def check_k_of_layers(
     k_of_layer: list[int | None] = [k] * depth if k is None or isinstance(k, int) else list(k)
     for layer_k in k_of_layer:
         check_projection(projection, sharing, layer_k, max_length)
-    if projection == "conv" and sharing == "layerwise" and len(set(k_of_layer)) > 1:
+    if projection == "conv" and sharing == "layerwise" and len({*k_of_layer} - {0}) > 1:
         raise ValueError(
             f"one conv filter has one width, so layerwise sharing needs one k: got {k_of_layer}. "
             "Use sharing='kv', or the same k in every layer."

@@ -48,7 +48,10 @@ _LATER_KEYS = {
 
 
 class LinformerConfig(PreTrainedConfig):
-    """What a Linformer is made of. `projection="full"` makes every model the vanilla Transformer.
+    """What a Linformer is made of.
+
+    `projection="full"` makes every model the vanilla Transformer: k, sharing, window and
+    global_tokens then have no effect.
 
     Args:
         vocab_size, hidden_size, num_hidden_layers, num_attention_heads, intermediate_size,
@@ -277,13 +280,14 @@ class LinformerConfig(PreTrainedConfig):
 
     def encoder_arguments(self) -> dict[str, Any]:
         """The arguments of the core's encoder. Positions are the embeddings' part."""
+        full = self.projection == "full"
         return {
             "max_length": self.max_position_embeddings,
             "k": self.k,
             "projection": self.projection,
             "sharing": self.sharing,
-            "window": self.window or 0,
-            "global_tokens": self.global_tokens,
+            "window": 0 if full else self.window or 0,
+            "global_tokens": 0 if full else self.global_tokens,
             "full_layers": self.full_layers or (),
             "keep_scale": self.keep_scale,
             "neighbours": self.neighbours,
