@@ -316,5 +316,5 @@ class LinformerAttention(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"dim={self.dim}, num_heads={self.num_heads}, k={self.k}, projection={self.kind!r}, "
-            f"sharing={self.sharing!r}"
+            f"sharing={self.sharing!r}, window={self.window}, global_tokens={self.global_tokens}"
         )
