@@ -125,7 +125,7 @@ class LinformerEncoder(nn.Module):
             gelu_tanh, relu or swiglu.
         full_layers: the numbers, from 0, of layers with full attention instead of `projection`.
         bias: whether linear layers have one; `qkv_bias` overrides it for W_q, W_k and W_v.
-        norm: `pre` (with a final norm) or `post`.
+        norm: `pre` or `post`; final_norm=False leaves out the norm after the last layer of `pre`.
         positions: `none`, `learned` (up to max_length) or `sinusoidal`, added to the input.
         neighbours: the width, an odd number, of a short convolution that is added to the input; 0
             for none, as in the paper. See `short_conv.py`.
@@ -156,6 +156,7 @@ class LinformerEncoder(nn.Module):
         window: int = 0,
         global_tokens: int = 0,
         norm: Norm = "pre",
+        final_norm: bool = True,
         activation: Activation = "gelu",
         positions: Positions = "none",
         neighbours: int = 0,
@@ -226,7 +227,7 @@ class LinformerEncoder(nn.Module):
             )
         self.positions = build_positions(positions, max_length, dim)
         self.neighbours = build_short_conv(neighbours, dim)
-        self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
+        self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" and final_norm else None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """x (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""

@@ -1,0 +1,232 @@
+"""`linformer` 0.2.3 (lucidrains): Linformer, LinformerLM and LinformerSelfAttention.
+
+Pre-norm without a final norm; one E and one F for the heads of a layer; no bias in W_q, W_k, W_v.
+Its `share_kv` uses the compressed keys as values: here W_v and F then are copies of W_k and E.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ... import models
+from ...core.attention import LinformerAttention
+from ...core.encoder import LinformerEncoder
+from ...errors import UserError
+from ..family import expand
+from . import checkpoint as common
+
+if TYPE_CHECKING:
+    from ..family import Table
+
+PACKAGE = "linformer"
+ATTENTION: Table = {
+    "q_proj.weight": "to_q.weight",
+    "k_proj.weight": "to_k.weight",
+    "v_proj.weight": "to_v.weight",
+    "out_proj.*": "to_out.*",
+}
+KEY_ONLY: Table = ATTENTION | {"v_proj.weight": "to_k.weight"}  # share_kv
+LAYER: Table = {
+    "encoder.layers.{i}.attention_norm.*": "net.layers.{i}.0.norm.*",
+    "encoder.layers.{i}.feed_forward_norm.*": "net.layers.{i}.1.norm.*",
+    "encoder.layers.{i}.feed_forward.w_1.*": "net.layers.{i}.1.fn.w1.*",
+    "encoder.layers.{i}.feed_forward.w_2.*": "net.layers.{i}.1.fn.w2.*",
+}
+LM: Table = {
+    "embeddings.embed_tokens.weight": "token_emb.weight",
+    "embeddings.positions.weight": "pos_emb.weight",
+    "lm_head.*": "to_logits.*",
+}
+VALUES: dict[str, Any] = common.COMMON | {
+    "norm": "pre",
+    "final_norm": False,
+    "qkv_bias": False,
+    "hidden_act": "gelu",
+    "projection": "linear",
+}
+# What an encoder must be to be expressed there.
+ALLOWED = {
+    "norm": ("pre",),
+    "norm_eps": (1e-5,),
+    "final_norm": (False,),
+    "activation": ("gelu",),
+    "bias": (True,),
+    "positions": ("none",),
+    "neighbours": (0,),
+    "projection": ("linear", "fixed"),
+    "window": (0,),
+    "global_tokens": (0,),
+}
+
+
+def from_linformer(source: common.Source, *, heads: int | None = None, prefix: str = "") -> Any:
+    """Their module, its state dict or a checkpoint of it, as ours with equal outputs.
+
+    Linformer becomes LinformerEncoder, LinformerLM a LinformerForMaskedLM without a layer before
+    the words, and LinformerSelfAttention LinformerAttention.
+
+    Args:
+        heads: their `heads`, which a state dict does not have; not needed with one_kv_head.
+        prefix: of the names of the Linformer inside a larger model, such as "transformer.".
+
+    """
+    return converted(source, heads=heads, prefix=prefix).module()
+
+
+def converted(
+    source: common.Source, *, heads: int | None = None, prefix: str = ""
+) -> common.Converted:
+    if heads is None and isinstance(source, nn.Module):
+        heads = next((int(m.heads) for m in source.modules() if hasattr(m, "to_q")), None)
+    tensors = common.Checkpoint(source, package=PACKAGE, prefix=prefix)
+    if any(".blocks.0.f.net." in f".{name}" for name in tensors.tensors):
+        raise UserError(
+            "linformer models with reversible=True have two streams, which no model here has: got "
+            "net.blocks. Train with reversible=False, or with gradient checkpointing here."
+        )
+    if "to_q.weight" in tensors:
+        found, matrix = _attention(tensors, "")
+        values, weights = common.projection_values([matrix])
+        weight = weights["encoder.layers.0.attention.projection.weight"]
+        kind, result = "attention", found | {"projection.weight": weight}
+    else:
+        lm = "token_emb.weight" in tensors
+        before = "linformer." if lm else ""
+        depth = max(1, tensors.count(before + "net.layers.{}.0.fn.to_q.weight"))
+        layers = {ours: before + theirs for ours, theirs in LAYER.items()}
+        result = tensors.take_table(layers, layers=depth)
+        matrices = []
+        for i in range(depth):
+            found, matrix = _attention(tensors, f"{before}net.layers.{i}.0.fn.")
+            result |= {f"encoder.layers.{i}.attention.{name}": t for name, t in found.items()}
+            matrices.append(matrix)
+        values, weights = common.projection_values(matrices)
+        kind, result = "encoder", result | weights
+        values |= {
+            "num_hidden_layers": depth,
+            "intermediate_size": result["encoder.layers.0.feed_forward.w_1.weight"].shape[0],
+        }
+        if lm:
+            kind, result = "masked_lm", result | tensors.take_table(LM)
+            values |= {
+                "vocab_size": result["lm_head.bias"].shape[0],
+                "position_embedding_type": "learned",
+                "tie_word_embeddings": False,
+                "lm_transform": False,
+            }
+    tensors.check_all_read()
+    values |= VALUES | _head_values(found, heads)
+    return common.Converted(kind=kind, values=values, tensors=result)  # type: ignore[arg-type]
+
+
+def _attention(tensors: common.Checkpoint, prefix: str) -> tuple[dict[str, Tensor], Tensor]:
+    """The tensors of one attention layer, and its E and F (2, 1, K, N)."""
+    table = ATTENTION if f"{prefix}to_v.weight" in tensors else KEY_ONLY
+    found = tensors.take_table({ours: prefix + theirs for ours, theirs in table.items()})
+    sides = ("proj_k", "proj_v" if table is ATTENTION else "proj_k")
+    matrix = torch.stack([tensors.take(prefix + side).T for side in sides])
+    return found, matrix[:, None]
+
+
+def _head_values(attention: dict[str, Tensor], heads: int | None) -> dict[str, Any]:
+    inner, dim = attention["q_proj.weight"].shape
+    kv_inner = attention["k_proj.weight"].shape[0]
+    if heads is None:
+        if kv_inner == inner:
+            raise UserError(
+                "a state dict of linformer does not have the number of heads: got heads=None. Pass "
+                "the heads that the model was built with (8 unless you chose another)."
+            )
+        heads = inner // kv_inner
+    if heads < 1 or inner % heads or kv_inner not in (inner, inner // heads):
+        raise UserError(
+            f"heads must divide the {inner} rows of to_q, and to_k must have as many or those of "
+            f"one head: got heads={heads} and {kv_inner} rows."
+        )
+    return {
+        "hidden_size": dim,
+        "num_attention_heads": heads,
+        "head_dim": inner // heads,
+        "num_key_value_heads": heads if kv_inner == inner else 1,
+    }
+
+
+def to_linformer(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """The arguments of their class, and its state dict, with the outputs of a model of ours.
+
+    Of LinformerEncoder for `Linformer`, of LinformerForMaskedLM for `LinformerLM`. What they cannot
+    express is refused.
+    """
+    lm = isinstance(model, models.LinformerForMaskedLM)
+    encoder = model.linformer.encoder if lm else model
+    if not isinstance(encoder, LinformerEncoder):
+        raise UserError(
+            "LinformerEncoder and LinformerForMaskedLM can be given back: got "
+            f"{type(model).__name__}."
+        )
+    settings = common.settings_of(encoder)
+    common.check_settings(settings, ALLOWED, package=PACKAGE)
+    heads = settings["num_heads"]
+    sizes = {
+        "ff_dim": (4 * settings["dim"],),
+        "num_kv_heads": (1, heads),
+        "k": ([settings["k"][0]] * settings["depth"],),
+    }
+    common.check_settings(settings, sizes, package=PACKAGE)
+    own, before = model.state_dict(), "linformer." if lm else ""
+    tensors = {
+        before + theirs: own[before + ours if lm else ours.removeprefix("encoder.")]
+        for ours, theirs in expand(LAYER, settings["depth"]).items()
+    }
+    for i, matrix in enumerate(common.matrices_of(encoder, heads=1)):
+        attention = common.layers_of(encoder)[i].attention
+        prefix = f"{before}net.layers.{i}.0.fn."
+        tensors |= _attention_back(attention, prefix)
+        tensors[f"{prefix}proj_k"], tensors[f"{prefix}proj_v"] = matrix[:, 0].transpose(1, 2)
+    arguments = {
+        "dim": settings["dim"],
+        "seq_len": settings["max_length"],
+        "depth": settings["depth"],
+        "k": settings["k"][0],
+        "heads": heads,
+        "dim_head": settings["head_dim"],
+        "one_kv_head": settings["num_kv_heads"] == 1 < heads,
+    }
+    if lm:
+        arguments["num_tokens"] = model.config.vocab_size
+        tensors |= _words_back(model, own)
+    return arguments, {name: tensor.detach().clone() for name, tensor in tensors.items()}
+
+
+def _attention_back(attention: LinformerAttention, prefix: str) -> dict[str, Tensor]:
+    for name in ("q_proj", "k_proj", "v_proj"):
+        common.check_no_bias(f"bias of {name}", getattr(attention, name).bias, package=PACKAGE)
+    own = attention.state_dict()
+    return {prefix + theirs: own[ours] for ours, theirs in expand(ATTENTION, 1).items()}
+
+
+def _words_back(model: Any, own: dict[str, Tensor]) -> dict[str, Tensor]:
+    config = model.config
+    settings = {
+        "lm_transform": config.lm_transform,
+        "positions": config.positions,
+        "type_vocab_size": config.type_vocab_size,
+        "embedding_norm": config.norms_embeddings,
+        "embedding_size": config.embedding_size,
+    }
+    allowed = {
+        "lm_transform": (False,),
+        "positions": ("learned",),
+        "type_vocab_size": (0,),
+        "embedding_norm": (False,),
+        "embedding_size": (None,),
+    }
+    common.check_settings(settings, allowed, package=PACKAGE)
+    table = expand(LM, 1)
+    return {
+        theirs: own[ours if ours.startswith(common.HEAD) else f"linformer.{ours}"]
+        for ours, theirs in table.items()
+    }
