@@ -43,6 +43,7 @@ class AttentionShape:
     sharing: Sharing = "kv"
     bias: bool = True
     out_bias: bool = True
+    projection_bias: bool = False
     context_dim: int | None = None
     window: int = 0
     global_tokens: int = 0
@@ -66,6 +67,7 @@ class AttentionShape:
             sharing=layer.sharing,
             bias=layer.q_proj.bias is not None,
             out_bias=layer.out_proj.bias is not None,
+            projection_bias=layer.projection_bias,
             context_dim=layer.context_dim,
             window=layer.window,
             global_tokens=layer.global_tokens,
@@ -187,7 +189,7 @@ def projection_parameters(shape: AttentionShape) -> int:
     if s.projection == "linear":
         assert s.k is not None
         assert s.max_length is not None
-        return s.matrices * s.k * s.max_length
+        return s.matrices * s.k * (s.max_length + s.projection_bias)
     if s.projection == "conv":
         return s.matrices * s.width
     if s.projection == "dynamic":

@@ -115,8 +115,8 @@ class LinformerEncoder(nn.Module):
 
     Args:
         dim, num_heads, max_length, projection, sharing, window, global_tokens, head_dim,
-            num_kv_heads, dropout_kind, keep_scale, plan: as in `LinformerAttention`. With
-            sharing='layerwise' all layers use one projection, `encoder.projection`.
+            num_kv_heads, dropout_kind, keep_scale, projection_bias, plan: as in `LinformerAttention`.
+            With sharing='layerwise' all layers use one projection, `encoder.projection`.
         depth: the number of layers.
         k: the number of compressed rows; a sequence gives each layer its own (the paper: smaller
             in higher layers). With layerwise sharing a layer uses the first k of max(k) rows; conv,
@@ -170,6 +170,7 @@ class LinformerEncoder(nn.Module):
         qkv_bias: bool | None = None,
         norm_eps: float = 1e-5,
         keep_scale: bool = True,
+        projection_bias: bool = False,
         plan: Plan | None = None,
         gradient_checkpointing: bool = False,
     ) -> None:
@@ -202,6 +203,7 @@ class LinformerEncoder(nn.Module):
                 dropout=dropout if attention_dropout is None else attention_dropout,
                 dropout_kind=dropout_kind,
                 keep_scale=keep_scale,
+                projection_bias=projection_bias and not full,
                 plan=plan,
                 external_projection=shared,
             )
@@ -224,6 +226,7 @@ class LinformerEncoder(nn.Module):
                 num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads,
                 dim=dim,
                 keep_scale=keep_scale,
+                bias=projection_bias,
             )
         self.positions = build_positions(positions, max_length, dim)
         self.neighbours = build_short_conv(neighbours, dim)

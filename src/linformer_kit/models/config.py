@@ -45,6 +45,7 @@ _LATER_KEYS = {
     "full_layers": None,
     "classifier_act": "tanh",
     "final_norm": True,
+    "projection_bias": False,
     "lm_transform": True,
 }
 
@@ -67,7 +68,8 @@ class LinformerConfig(PreTrainedConfig):
         max_position_embeddings: the longest input of an encoder, the core's max_length.
         num_key_value_heads: fewer than heads lets groups of heads share keys and values.
         head_dim: by default hidden_size // num_attention_heads.
-        activation_dropout, dropout_kind, norm, bias, qkv_bias, keep_scale: as in the core.
+        activation_dropout, dropout_kind, norm, bias, qkv_bias, keep_scale, projection_bias: as in
+            the core.
         position_embedding_type: learned, sinusoidal or none, added to the input. None is `learned`
             in an encoder and `none` in a causal model, whose heads are rotated by position.
         neighbours: over how many tokens, an odd number, a convolution adds to each row of an
@@ -140,6 +142,7 @@ class LinformerConfig(PreTrainedConfig):
     global_tokens: int = 0
     full_layers: list[int] | None = None
     keep_scale: bool = True
+    projection_bias: bool = False
     plan: dict[str, str] | None = None
 
     causal_attention: str | None = None
@@ -292,6 +295,7 @@ class LinformerConfig(PreTrainedConfig):
             "global_tokens": self.global_tokens,
             "full_layers": self.full_layers or (),
             "keep_scale": self.keep_scale,
+            "projection_bias": self.projection_bias,
             "neighbours": self.neighbours,
             "final_norm": self.final_norm,
             "dropout_kind": self.dropout_kind,
@@ -345,6 +349,7 @@ class LinformerConfig(PreTrainedConfig):
             embedding_size=None,
             pooler=False,
             final_norm=True,
+            projection_bias=False,
             neighbours=0,
             feature_size=None,
             type_vocab_size=0,

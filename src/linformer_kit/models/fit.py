@@ -35,10 +35,11 @@ def check_fit(config: LinformerConfig) -> None:
             "a causal model must not see later tokens, and global tokens see all: got "
             f"global_tokens={config.global_tokens}. Leave it 0."
         )
-    if config.is_decoder and not config.final_norm:
+    if config.is_decoder and (config.projection_bias or not config.final_norm):
         raise ValueError(
-            "a causal model with norm='pre' always has a final norm: got final_norm=False. Leave "
-            "it True."
+            "final_norm=False and projection_bias=True are for encoders: got a causal model with "
+            f"final_norm={config.final_norm}, projection_bias={config.projection_bias}. Leave them "
+            "as they are by default."
         )
     if config.tie_word_embeddings and config.embedding_size and not config.lm_transform:
         raise ValueError(

@@ -209,6 +209,7 @@ RULES: dict[str, Rule] = {
     "projection": one_of(tuple(PROJECTIONS)),
     "sharing": one_of(tuple(SHARINGS)),
     "keep_scale": boolean,
+    "projection_bias": boolean,
     "plan": optional(plan),
     "causal_attention": optional(one_of(get_args(CausalKind))),
     "num_slots": whole(least=0),

@@ -75,6 +75,15 @@ class Checkpoint:
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
+    def rename(self, starts: Mapping[str, str]) -> None:
+        """Replace the starts of names, in this order."""
+        for old, new in starts.items():
+            self.tensors = {
+                new + name.removeprefix(old) if name.startswith(old) else name: tensor
+                for name, tensor in self.tensors.items()
+            }
+        self.unread = set(self.tensors)
+
     def take(self, name: str, heads: int = 1) -> Tensor:
         if "{h}" in name:
             return torch.cat([self.take(name.replace("{h}", str(h))) for h in range(heads)])
@@ -89,6 +98,9 @@ class Checkpoint:
 
     def take_table(self, table: Table, *, layers: int = 1, heads: int = 1) -> dict[str, Tensor]:
         return {ours: self.take(name, heads) for ours, name in expand(table, layers).items()}
+
+    def take_linear(self, name: str) -> dict[str, Tensor]:
+        return {end: self.take(f"{name}.{end}") for end in ("weight", "bias")}
 
     def count(self, pattern: str) -> int:
         """How many of the names pattern.format(0), pattern.format(1), ... there are."""
@@ -135,7 +147,9 @@ class Converted:
             tensors = {n if n.startswith(HEAD) else f"linformer.{n}": t for n, t in tensors.items()}
         with user_input("the tensors of the checkpoint do not fit each other"):
             config = models.LinformerConfig(**values)
-            kind = models.LinformerForMaskedLM if "lm_head.bias" in tensors else models.LinformerModel
+            kind = (
+                models.LinformerForMaskedLM if "lm_head.bias" in tensors else models.LinformerModel
+            )
             return _loaded(kind(config), tensors)
 
     def module(self) -> nn.Module:
@@ -153,13 +167,14 @@ class Converted:
                 num_heads=values["num_attention_heads"],
                 num_kv_heads=values.get("num_key_value_heads"),
                 head_dim=values["head_dim"],
-                max_length=values["max_position_embeddings"],
+                max_length=values.get("max_position_embeddings"),
                 k=values["k"],
                 projection=values["projection"],
                 sharing=values["sharing"],
                 bias=False,
                 out_bias=True,
                 keep_scale=False,
+                projection_bias=values.get("projection_bias", False),
             )
             return _loaded(attention, self.tensors)
 
@@ -249,34 +264,74 @@ def layers_of(encoder: LinformerEncoder) -> list[EncoderLayer]:
     return [layer for layer in encoder.layers if isinstance(layer, EncoderLayer)]
 
 
-def matrices_of(encoder: LinformerEncoder, *, heads: int) -> list[Tensor]:
-    """E and F of each layer, (2, heads, K, N), whatever is shared."""
-    found = []
+def encoder_of(model: Any) -> tuple[bool, LinformerEncoder]:
+    """Whether a model of ours is a language model, and its encoder."""
+    lm = isinstance(model, models.LinformerForMaskedLM)
+    encoder = model.linformer.encoder if lm else model
+    if not isinstance(encoder, LinformerEncoder):
+        raise UserError(
+            "LinformerEncoder and LinformerForMaskedLM can be expressed in other packages: got "
+            f"{type(model).__name__}."
+        )
+    return lm, encoder
+
+
+def matrices_of(encoder: LinformerEncoder, *, heads: int) -> tuple[list[Tensor], list[Tensor]]:
+    """E and F of each layer (2, heads, K, N), and their biases (2, heads, K), whatever is shared."""
+    matrices, biases = [], []
     for layer in layers_of(encoder):
         own = layer.attention.projection or encoder.projection
         assert isinstance(own, StoredProjection)
-        if own.keep_scale:
-            warnings.warn(
-                "the model was built with keep_scale=True, which the other package does not have: "
-                "its outputs are equal only for unpadded inputs of max_length.",
-                stacklevel=3,
-            )
-        weight = own.weight.detach()[:, :, : layer.attention.k]
+        weight = own._first_rows(None if own.k == layer.attention.k else layer.attention.k).detach()
         if weight.shape[1] not in (1, heads):
             raise UserError(
                 "the other package has one E and one F for all heads: got sharing='none'. This "
                 "model cannot be expressed there."
             )
-        found.append(weight.expand(2, heads, -1, -1))
-    return found
-
-
-def check_no_bias(name: str, bias: Tensor | None, *, package: str) -> None:
-    if bias is not None and bool(bias.any()):
-        raise UserError(
-            f"{package} has no {name}: got one that is not zero. Train the model with "
-            "qkv_bias=False to express it there."
+        rows = weight.shape[2]
+        bias = weight.new_zeros(weight.shape[:3]) if own.bias is None else own.bias[:, :, :rows]
+        matrices.append(weight.expand(2, heads, -1, -1))
+        biases.append(bias.detach().expand(2, heads, -1))
+    if own.keep_scale:
+        warnings.warn(
+            "the model has keep_scale=True, which the other package has not: outputs are equal "
+            "for unpadded inputs of max_length only.",
+            stacklevel=3,
         )
+    return matrices, biases
+
+
+def check_zero(name: str, tensors: Sequence[Tensor | None], *, package: str) -> None:
+    if any(tensor is not None and bool(tensor.any()) for tensor in tensors):
+        raise UserError(
+            f"{package} has no {name}: got one that is not zero. This model cannot be expressed "
+            "there."
+        )
+
+
+def check_no_bias(attention: LinformerAttention, *, package: str) -> None:
+    for name in ("q_proj", "k_proj", "v_proj"):
+        check_zero(f"bias of {name}", [getattr(attention, name).bias], package=package)
+
+
+WORDS = {
+    "lm_transform": (False,),
+    "positions": ("learned",),
+    "type_vocab_size": (0,),
+    "norms_embeddings": (False,),
+    "embedding_size": (None,),
+}
+
+
+def words_back(model: Any, table: Table, *, package: str) -> dict[str, Tensor]:
+    """The tensors outside the encoder of a LinformerForMaskedLM under their names."""
+    settings = {name: getattr(model.config, name) for name in WORDS}
+    check_settings(settings, WORDS, package=package)
+    own = model.state_dict()
+    return {
+        theirs: own[ours if ours.startswith(HEAD) else f"linformer.{ours}"]
+        for ours, theirs in expand(table, 1).items()
+    }
 
 
 def _unwrapped(source: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ... import models
-from ...core.attention import LinformerAttention
-from ...core.encoder import LinformerEncoder
 from ...errors import UserError
 from ..family import expand
 from . import checkpoint as common
@@ -160,36 +157,32 @@ def to_linformer(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Of LinformerEncoder for `Linformer`, of LinformerForMaskedLM for `LinformerLM`. What they cannot
     express is refused.
     """
-    lm = isinstance(model, models.LinformerForMaskedLM)
-    encoder = model.linformer.encoder if lm else model
-    if not isinstance(encoder, LinformerEncoder):
-        raise UserError(
-            "LinformerEncoder and LinformerForMaskedLM can be given back: got "
-            f"{type(model).__name__}."
-        )
+    lm, encoder = common.encoder_of(model)
     settings = common.settings_of(encoder)
-    common.check_settings(settings, ALLOWED, package=PACKAGE)
-    heads = settings["num_heads"]
-    sizes = {
+    heads, depth = settings["num_heads"], settings["depth"]
+    allowed = ALLOWED | {
         "ff_dim": (4 * settings["dim"],),
         "num_kv_heads": (1, heads),
-        "k": ([settings["k"][0]] * settings["depth"],),
+        "k": ([settings["k"][0]] * depth,),
     }
-    common.check_settings(settings, sizes, package=PACKAGE)
-    own, before = model.state_dict(), "linformer." if lm else ""
+    common.check_settings(settings, allowed, package=PACKAGE)
+    own, before = encoder.state_dict(), "linformer." if lm else ""
     tensors = {
-        before + theirs: own[before + ours if lm else ours.removeprefix("encoder.")]
-        for ours, theirs in expand(LAYER, settings["depth"]).items()
+        before + theirs: own[ours.removeprefix("encoder.")]
+        for ours, theirs in expand(LAYER, depth).items()
     }
-    for i, matrix in enumerate(common.matrices_of(encoder, heads=1)):
-        attention = common.layers_of(encoder)[i].attention
-        prefix = f"{before}net.layers.{i}.0.fn."
-        tensors |= _attention_back(attention, prefix)
-        tensors[f"{prefix}proj_k"], tensors[f"{prefix}proj_v"] = matrix[:, 0].transpose(1, 2)
+    matrices, biases = common.matrices_of(encoder, heads=1)
+    common.check_zero("bias of E", biases, package=PACKAGE)
+    for i, layer in enumerate(common.layers_of(encoder)):
+        place = f"{before}net.layers.{i}.0.fn."
+        common.check_no_bias(layer.attention, package=PACKAGE)
+        mine = layer.attention.state_dict()
+        tensors |= {place + theirs: mine[ours] for ours, theirs in expand(ATTENTION, 1).items()}
+        tensors[f"{place}proj_k"], tensors[f"{place}proj_v"] = matrices[i][:, 0].transpose(1, 2)
     arguments = {
         "dim": settings["dim"],
         "seq_len": settings["max_length"],
-        "depth": settings["depth"],
+        "depth": depth,
         "k": settings["k"][0],
         "heads": heads,
         "dim_head": settings["head_dim"],
@@ -197,36 +190,5 @@ def to_linformer(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
     }
     if lm:
         arguments["num_tokens"] = model.config.vocab_size
-        tensors |= _words_back(model, own)
+        tensors |= common.words_back(model, LM, package=PACKAGE)
     return arguments, {name: tensor.detach().clone() for name, tensor in tensors.items()}
-
-
-def _attention_back(attention: LinformerAttention, prefix: str) -> dict[str, Tensor]:
-    for name in ("q_proj", "k_proj", "v_proj"):
-        common.check_no_bias(f"bias of {name}", getattr(attention, name).bias, package=PACKAGE)
-    own = attention.state_dict()
-    return {prefix + theirs: own[ours] for ours, theirs in expand(ATTENTION, 1).items()}
-
-
-def _words_back(model: Any, own: dict[str, Tensor]) -> dict[str, Tensor]:
-    config = model.config
-    settings = {
-        "lm_transform": config.lm_transform,
-        "positions": config.positions,
-        "type_vocab_size": config.type_vocab_size,
-        "embedding_norm": config.norms_embeddings,
-        "embedding_size": config.embedding_size,
-    }
-    allowed = {
-        "lm_transform": (False,),
-        "positions": ("learned",),
-        "type_vocab_size": (0,),
-        "embedding_norm": (False,),
-        "embedding_size": (None,),
-    }
-    common.check_settings(settings, allowed, package=PACKAGE)
-    table = expand(LM, 1)
-    return {
-        theirs: own[ours if ours.startswith(common.HEAD) else f"linformer.{ours}"]
-        for ours, theirs in table.items()
-    }
