@@ -115,8 +115,9 @@ class LinformerEncoder(nn.Module):
 
     Args:
         dim, num_heads, max_length, projection, sharing, window, global_tokens, head_dim,
-            num_kv_heads, dropout_kind, keep_scale, projection_bias, plan: as in `LinformerAttention`.
-            With sharing='layerwise' all layers use one projection, `encoder.projection`.
+            num_kv_heads, dropout_kind, keep_scale, projection_bias, plan: as in
+            `LinformerAttention`. With sharing='layerwise' all layers use one projection,
+            `encoder.projection`.
         depth: the number of layers.
         k: the number of compressed rows; a sequence gives each layer its own (the paper: smaller
             in higher layers). With layerwise sharing a layer uses the first k of max(k) rows; conv,

@@ -7,10 +7,10 @@ a checkpoint file of any of them.
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UserError
-from . import fairseq, linformer, linformer_pytorch
 from .checkpoint import read_checkpoint
 from .fairseq import from_fairseq, to_fairseq
 from .linformer import from_linformer, to_linformer
@@ -19,7 +19,7 @@ from .linformer_pytorch import from_linformer_pytorch, to_linformer_pytorch
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ...models import LinformerPreTrainedModel
+    from ...models.base import LinformerPreTrainedModel
 
 __all__ = [
     "SOURCES",
@@ -31,22 +31,31 @@ __all__ = [
     "to_linformer",
     "to_linformer_pytorch",
 ]
-SOURCES = {each.PACKAGE: each.converted for each in (linformer, linformer_pytorch, fairseq)}
+SOURCES = {
+    "linformer": from_linformer,
+    "linformer-pytorch": from_linformer_pytorch,
+    "fairseq": from_fairseq,
+}
 
 
 def convert_file(path: str | Path, *, source: str, **options: Any) -> LinformerPreTrainedModel:
     """A checkpoint file as a model that `save_pretrained` can save.
 
     source: linformer, linformer-pytorch or fairseq. options: of its `from_` function. Pickles are
-    read with weights_only=True. A checkpoint of an encoder without embeddings becomes a
-    LinformerModel that reads vectors (`inputs_embeds`).
+    read with weights_only=True. An encoder without embeddings becomes a LinformerModel that reads
+    vectors (`inputs_embeds`).
     """
     if source not in SOURCES:
         raise UserError(f"source must be one of {', '.join(SOURCES)}: got {source!r}.")
-    found = SOURCES[source](read_checkpoint(path), **options)
-    if found.kind == "attention":
+    convert: Any = SOURCES[source]
+    known = [name for name in signature(convert).parameters if name not in ("source", "as_model")]
+    unknown = [name for name in options if name not in known]
+    if unknown:
         raise UserError(
-            f"{path} holds one attention layer, which is no model: convert it with "
-            f"linformer_kit.convert.earlier.from_{source.replace('-', '_')}."
+            f"a checkpoint of {source} takes the options {', '.join(known)}: got "
+            f"{', '.join(unknown)}."
         )
-    return found.model()
+    if source != "fairseq":  # whose models can all be saved
+        options["as_model"] = True
+    model: LinformerPreTrainedModel = convert(read_checkpoint(path), **options)
+    return model

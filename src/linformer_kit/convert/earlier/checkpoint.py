@@ -1,7 +1,8 @@
 """What the converters have in common: tensors by name, sharing of E, and the models built of them.
 
-A table maps our names to theirs, as in `family.py`. In their names `{h}` stands for the number of a
-head; the tensors of all heads are then joined along their rows.
+A table maps our names to theirs, as in `family.py`. `{i}` is the number of a layer; in their names
+`{2i}` and `{2i+1}` are twice that, and `{h}` is the number of a head: the tensors of all heads are
+then joined along their rows. Our names are those of LinformerModel, and of HEAD.
 
 Legend: P sides (keys, values), T heads with a matrix of their own, K compressed rows, N positions.
 """
@@ -11,35 +12,33 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from ... import models
-from ...core.attention import LinformerAttention
-from ...core.encoder import EncoderLayer, LinformerEncoder
-from ...core.projection import StoredProjection
+from ...core.encoder import LinformerEncoder
 from ...errors import UserError, user_input
 from ..family import expand
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ..family import Table
 
 Source = nn.Module | Mapping[str, Any]  # a module of theirs, its state dict, or a checkpoint of it
+ATTENTION = "encoder.layers.{i}.attention."
 HEAD = ("lm_head.", "transform.")  # tensors outside the encoder of LinformerForMaskedLM
-_WRAPPERS = ("model", "state_dict", "model_state_dict")
+ENDS = ("weight", "bias")
 _SHOWN = 5  # names in one message
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """A checkpoint file: safetensors, or a pickle that `weights_only=True` accepts.
 
-    The arguments that fairseq saves are an argparse.Namespace, which holds values and no code.
+    The options that fairseq saves are an argparse.Namespace, which holds values and no code.
     """
     remedy = "Load it where you trust it, and save its state_dict() with torch.save or safetensors."
     with user_input(f"cannot read the checkpoint {path}", remedy=remedy):
@@ -58,30 +57,31 @@ class Checkpoint:
     """The tensors of a checkpoint by name. Those that no table names are an error."""
 
     def __init__(self, source: Source, *, package: str, prefix: str = "") -> None:
-        tensors = source.state_dict() if isinstance(source, nn.Module) else _unwrapped(source)
+        found = source.state_dict() if isinstance(source, nn.Module) else source
+        for wrapper in ("model", "state_dict", "model_state_dict"):
+            if isinstance(found.get(wrapper), Mapping):
+                found = found[wrapper]
         self.package = package
         self.tensors: dict[str, Tensor] = {
             name.removeprefix(prefix): tensor.detach()
-            for name, tensor in tensors.items()
-            if name.startswith(prefix) and isinstance(tensor, Tensor)
+            for name, tensor in found.items()
+            if isinstance(tensor, Tensor) and name.startswith(prefix)
         }
         if not self.tensors:
-            found = _listed(tensors) or "no names at all"
             raise UserError(
-                f"no tensor of the checkpoint starts with the prefix {prefix!r}: got {found}."
+                f"no tensor of the checkpoint starts with the prefix {prefix!r}: got "
+                f"{_listed(found)}."
             )
         self.unread = set(self.tensors)
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
-    def rename(self, starts: Mapping[str, str]) -> None:
-        """Replace the starts of names, in this order."""
+    def rename(self, starts: Table) -> None:
+        """Replace the starts of names."""
         for old, new in starts.items():
-            self.tensors = {
-                new + name.removeprefix(old) if name.startswith(old) else name: tensor
-                for name, tensor in self.tensors.items()
-            }
+            for name in [name for name in self.tensors if name.startswith(old)]:
+                self.tensors[new + name.removeprefix(old)] = self.tensors.pop(name)
         self.unread = set(self.tensors)
 
     def take(self, name: str, heads: int = 1) -> Tensor:
@@ -97,89 +97,66 @@ class Checkpoint:
         return self.tensors[name]
 
     def take_table(self, table: Table, *, layers: int = 1, heads: int = 1) -> dict[str, Tensor]:
-        return {ours: self.take(name, heads) for ours, name in expand(table, layers).items()}
+        return {ours: self.take(name, heads) for ours, name in written_out(table, layers).items()}
 
     def take_linear(self, name: str) -> dict[str, Tensor]:
-        return {end: self.take(f"{name}.{end}") for end in ("weight", "bias")}
+        return {end: self.take(f"{name}.{end}") for end in ENDS}
 
     def count(self, pattern: str) -> int:
-        """How many of the names pattern.format(0), pattern.format(1), ... there are."""
+        """How many of the names pattern.format(0), pattern.format(1), ... there are; 1 if none."""
         number = 0
         while pattern.format(number) in self.tensors:
             number += 1
-        return number
+        return max(1, number)
 
-    def ignore(self, *endings: str) -> None:
-        """Tensors that have no effect in their model."""
-        self.unread = {name for name in self.unread if not name.endswith(endings)}
-
-    def check_all_read(self) -> None:
-        if self.unread:
+    def check_all_read(self, unused: tuple[str, ...] = ()) -> None:
+        """`unused`: how names end of tensors that have no effect in their model."""
+        unknown = sorted(name for name in self.unread if not name.endswith(unused))
+        if unknown:
             raise UserError(
-                f"{len(self.unread)} tensors of the checkpoint are unknown in {self.package}: got "
-                f"{_listed(sorted(self.unread))}. Remove them, or convert the part that is a "
-                "Linformer with prefix=."
+                f"{len(unknown)} tensors of the checkpoint are unknown in {self.package}: got "
+                f"{_listed(unknown)}. Remove them, or convert the part that is a Linformer with "
+                "prefix=."
             )
 
 
-@dataclass(kw_only=True)
-class Converted:
-    """Their model in our terms.
+def built(
+    kind: str, values: dict[str, Any], tensors: dict[str, Tensor], *, as_model: bool = False
+) -> Any:
+    """The module of ours with these values of LinformerConfig and these tensors.
 
-    values: of LinformerConfig.
-    tensors: under the names of LinformerModel, and those of HEAD.
+    kind: attention (whose tensors have the names of LinformerAttention), encoder, model, masked_lm.
+    as_model: an encoder as LinformerModel, which reads vectors through the identity.
     """
-
-    kind: Literal["attention", "encoder", "model", "masked_lm"]
-    values: dict[str, Any]
-    tensors: dict[str, Tensor]
-
-    def model(self) -> models.LinformerPreTrainedModel:
-        """A model that can be saved. An encoder reads vectors, through the identity."""
-        values, tensors = dict(self.values), dict(self.tensors)
-        if self.kind == "encoder":
-            size = values["hidden_size"]
-            values |= {"feature_size": size, "position_embedding_type": "none"}
-            like = next(iter(tensors.values()))
-            tensors["embeddings.feature_projection.weight"] = torch.eye(size).to(like)
-            tensors["embeddings.feature_projection.bias"] = torch.zeros(size).to(like)
-        if self.kind == "masked_lm":
-            tensors = {n if n.startswith(HEAD) else f"linformer.{n}": t for n, t in tensors.items()}
-        with user_input("the tensors of the checkpoint do not fit each other"):
-            config = models.LinformerConfig(**values)
-            kind = (
-                models.LinformerForMaskedLM if "lm_head.bias" in tensors else models.LinformerModel
-            )
-            return _loaded(kind(config), tensors)
-
-    def module(self) -> nn.Module:
-        """The counterpart of their module."""
-        if self.kind == "attention":
-            return self.attention()
-        model = self.model()
-        return model.encoder if self.kind == "encoder" else model
-
-    def attention(self) -> LinformerAttention:
-        values = self.values
-        with user_input("the tensors of the checkpoint do not fit each other"):
-            attention = LinformerAttention(
-                dim=values["hidden_size"],
-                num_heads=values["num_attention_heads"],
-                num_kv_heads=values.get("num_key_value_heads"),
-                head_dim=values["head_dim"],
-                max_length=values.get("max_position_embeddings"),
-                k=values["k"],
-                projection=values["projection"],
-                sharing=values["sharing"],
-                bias=False,
-                out_bias=True,
-                keep_scale=False,
-                projection_bias=values.get("projection_bias", False),
-            )
-            return _loaded(attention, self.tensors)
+    if kind == "attention" and as_model:
+        raise UserError("one attention layer is no model that can be saved: leave as_model False.")
+    like = next(iter(tensors.values()))
+    if kind == "attention":
+        values = values | {"num_hidden_layers": 1, "intermediate_size": 1}
+    elif kind == "encoder":
+        size = values["hidden_size"]
+        values = values | {"feature_size": size, "position_embedding_type": "none"}
+        tensors = tensors | {
+            "embeddings.feature_projection.weight": torch.eye(size).to(like),
+            "embeddings.feature_projection.bias": torch.zeros(size).to(like),
+        }
+    elif kind == "masked_lm":
+        tensors = {n if n.startswith(HEAD) else f"linformer.{n}": t for n, t in tensors.items()}
+    with user_input("the tensors of the checkpoint do not fit each other"):
+        config = models.LinformerConfig(**values)
+        module: Any
+        if kind == "attention":
+            layer: Any = LinformerEncoder(**config.encoder_arguments()).layers[0]
+            module = layer.attention
+        else:
+            lm = kind == "masked_lm"
+            module = models.LinformerForMaskedLM(config) if lm else models.LinformerModel(config)
+        module.to(like.dtype).load_state_dict({n: t.clone() for n, t in tensors.items()})
+    module.eval()
+    return module.encoder if kind == "encoder" and not as_model else module
 
 
-# Every earlier implementation is like this: no token types, and E of a shorter input is cut off.
+# No earlier implementation has token types, and all cut E off for shorter inputs.
 COMMON: dict[str, Any] = {
     "type_vocab_size": 0,
     "keep_scale": False,
@@ -187,6 +164,35 @@ COMMON: dict[str, Any] = {
     "attention_probs_dropout_prob": 0.0,
     "dropout_kind": "weights",
 }
+# What a model must be to be expressed in any of them, in the names of `settings_of`.
+ALLOWED: dict[str, Sequence[Any]] = {
+    "norm_eps": (1e-5,),
+    "bias": (True,),
+    "positions": ("none",),
+    "neighbours": (0,),
+    "projection": ("linear", "fixed"),
+    "window": (0,),
+    "global_tokens": (0,),
+    "position_embedding_type": ("learned",),
+    "type_vocab_size": (0,),
+    "embedding_size": (None,),
+}
+
+
+def written_out(table: Table, layers: int) -> Table:
+    """The table with every layer and every `.*` written out."""
+    result: Table = {}
+    for i in range(layers):
+        numbers = {"{i}": i, "{2i}": 2 * i, "{2i+1}": 2 * i + 1}
+        pairs = list(table.items())
+        for sign, number in numbers.items():
+            pairs = [(a.replace(sign, str(number)), b.replace(sign, str(number))) for a, b in pairs]
+        result |= expand(dict(pairs), 1)
+    return result
+
+
+def prefixed(table: Table, ours: str, theirs: str) -> Table:
+    return {ours + a: theirs + b for a, b in table.items()}
 
 
 def share(matrices: list[Tensor]) -> tuple[str, list[Tensor]]:
@@ -206,27 +212,76 @@ def share(matrices: list[Tensor]) -> tuple[str, list[Tensor]]:
 
 
 def projection_values(
-    matrices: list[Tensor], prefix: str = "encoder."
+    matrices: list[Tensor], *, alone: bool = False
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """The fields of LinformerConfig and the tensors that follow from E and F of each layer."""
+    """What follows from E and F of each layer: values of LinformerConfig, and tensors.
+
+    alone: of one attention layer.
+    """
     sharing, weights = share(matrices)
     ks = [each.shape[-2] for each in matrices]
     values = {
+        "projection": "linear",
         "sharing": sharing,
         "k": ks[0] if len(set(ks)) == 1 else ks,
         "max_position_embeddings": matrices[0].shape[-1],
     }
-    if sharing == "layerwise":
-        return values, {f"{prefix}projection.weight": weights[0]}
-    name = f"{prefix}layers.{{}}.attention.projection.weight"
-    return values, {name.format(i): weight for i, weight in enumerate(weights)}
+    place = "" if alone else "encoder." if sharing == "layerwise" else ATTENTION
+    name = f"{place}projection.weight"
+    return values, {name.replace("{i}", str(i)): each for i, each in enumerate(weights)}
 
 
-def settings_of(encoder: LinformerEncoder) -> dict[str, Any]:
-    """What an encoder is, in the names of `LinformerEncoder`, to compare with what they have."""
-    layers = layers_of(encoder)
+def given_back(
+    model: Any, table: Table, words: Table, allowed: Mapping[str, Any], *, package: str, lm: str
+) -> tuple[dict[str, Any], dict[str, Tensor], list[tuple[Tensor, Tensor]]]:
+    """The way back: the settings of a model, its tensors under their names, and its E and F.
+
+    E and F of each layer are (2, T, K, N), with their biases (2, T, K). `words` is the table of the
+    embeddings and logits, `lm` the prefix of an encoder inside their language model. Whatever has
+    no counterpart is refused.
+    """
+    has_words = isinstance(model, models.LinformerForMaskedLM)
+    encoder = model.linformer.encoder if has_words else model
+    if not isinstance(encoder, LinformerEncoder):
+        raise UserError(
+            f"LinformerEncoder and LinformerForMaskedLM can be expressed in {package}: got "
+            f"{type(model).__name__}."
+        )
+    settings = settings_of(encoder, model.config if has_words else None)
+    check_settings(settings, ALLOWED | dict(allowed), package=package)
+    own = model.state_dict()
+    own = {n.removeprefix("linformer.") if has_words else f"encoder.{n}": t for n, t in own.items()}
+    full = prefixed(table, "", lm if has_words else "") | (words if has_words else {})
+    tensors: dict[str, Tensor] = {}
+    for ours, theirs in written_out(full, settings["depth"]).items():
+        tensor, heads = own.pop(ours), settings["num_heads"] if "{h}" in theirs else 1
+        for h, rows in enumerate(tensor.chunk(heads)):
+            tensors[theirs.replace("{h}", str(h))] = rows
+    for name, tensor in own.items():
+        known = name.endswith(("projection.weight", "projection.bias", "positions.weight"))
+        if not known and bool(tensor.any()):
+            raise UserError(
+                f"{package} has no place for {name}, which is not zero. This model cannot be "
+                "expressed there."
+            )
+    return settings, tensors, [] if settings["projection"] == "full" else _matrices(encoder)
+
+
+def settings_of(encoder: Any, config: Any) -> dict[str, Any]:
+    """What a model is, in the names of `LinformerEncoder` and, with a config, of that."""
+    layers = list(encoder.layers)
     first = layers[0].attention
-    return {
+
+    def of_all(name: str) -> Any:
+        values = sorted({getattr(layer.attention, name) for layer in layers})
+        return values[0] if len(values) == 1 else values
+
+    names = ("position_embedding_type", "type_vocab_size", "embedding_size", "lm_transform")
+    words = {} if config is None else {name: getattr(config, name) for name in names}
+    if config is not None:
+        words |= {"embedding_norm": config.norms_embeddings, "vocab_size": config.vocab_size}
+        words["position_embedding_type"] = config.positions
+    return words | {
         "dim": encoder.dim,
         "depth": len(layers),
         "num_heads": first.num_heads,
@@ -241,118 +296,51 @@ def settings_of(encoder: LinformerEncoder) -> dict[str, Any]:
         "bias": first.out_proj.bias is not None,
         "positions": "none" if encoder.positions is None else type(encoder.positions).__name__,
         "neighbours": 0 if encoder.neighbours is None else encoder.neighbours.weight.shape[1],
-        "projection": _one({each.attention.kind for each in layers}),
-        "k": [each.attention.k for each in layers],
-        "window": _one({each.attention.window for each in layers}),
-        "global_tokens": _one({each.attention.global_tokens for each in layers}),
+        "projection": of_all("kind"),
+        "sharing": first.sharing,
+        "k": [layer.attention.k for layer in layers],
+        "window": of_all("window"),
+        "global_tokens": of_all("global_tokens"),
     }
 
 
 def check_settings(
-    settings: dict[str, Any], allowed: Mapping[str, Sequence[Any]], *, package: str
+    settings: Mapping[str, Any], allowed: Mapping[str, Any], *, package: str
 ) -> None:
     """Refuse what the other package has no counterpart of."""
     for name, values in allowed.items():
-        if settings[name] not in values:
+        if name in settings and settings[name] not in values:
             raise UserError(
                 f"{package} has only {name}={' or '.join(map(repr, values))}: got "
                 f"{settings[name]!r}. This model cannot be expressed there."
             )
 
 
-def layers_of(encoder: LinformerEncoder) -> list[EncoderLayer]:
-    return [layer for layer in encoder.layers if isinstance(layer, EncoderLayer)]
-
-
-def encoder_of(model: Any) -> tuple[bool, LinformerEncoder]:
-    """Whether a model of ours is a language model, and its encoder."""
-    lm = isinstance(model, models.LinformerForMaskedLM)
-    encoder = model.linformer.encoder if lm else model
-    if not isinstance(encoder, LinformerEncoder):
-        raise UserError(
-            "LinformerEncoder and LinformerForMaskedLM can be expressed in other packages: got "
-            f"{type(model).__name__}."
-        )
-    return lm, encoder
-
-
-def matrices_of(encoder: LinformerEncoder, *, heads: int) -> tuple[list[Tensor], list[Tensor]]:
-    """E and F of each layer (2, heads, K, N), and their biases (2, heads, K), whatever is shared."""
-    matrices, biases = [], []
-    for layer in layers_of(encoder):
-        own = layer.attention.projection or encoder.projection
-        assert isinstance(own, StoredProjection)
-        weight = own._first_rows(None if own.k == layer.attention.k else layer.attention.k).detach()
-        if weight.shape[1] not in (1, heads):
-            raise UserError(
-                "the other package has one E and one F for all heads: got sharing='none'. This "
-                "model cannot be expressed there."
-            )
-        rows = weight.shape[2]
-        bias = weight.new_zeros(weight.shape[:3]) if own.bias is None else own.bias[:, :, :rows]
-        matrices.append(weight.expand(2, heads, -1, -1))
-        biases.append(bias.detach().expand(2, heads, -1))
+def _matrices(encoder: Any) -> list[tuple[Tensor, Tensor]]:
+    found = []
+    for layer in encoder.layers:
+        own, k = layer.attention.projection or encoder.projection, layer.attention.k
+        weight = own._first_rows(None if own.k == k else k).detach()
+        bias = weight.new_zeros(weight.shape[:3]) if own.bias is None else own.bias[:, :, :k]
+        found.append((weight.expand(2, -1, -1, -1), bias.detach().expand(2, -1, -1)))
     if own.keep_scale:
         warnings.warn(
             "the model has keep_scale=True, which the other package has not: outputs are equal "
             "for unpadded inputs of max_length only.",
-            stacklevel=3,
+            stacklevel=4,
         )
-    return matrices, biases
+    return found
 
 
-def check_zero(name: str, tensors: Sequence[Tensor | None], *, package: str) -> None:
-    if any(tensor is not None and bool(tensor.any()) for tensor in tensors):
+def check_no_bias_of_e(matrices: list[tuple[Tensor, Tensor]], *, package: str) -> None:
+    if any(bool(bias.any()) for _, bias in matrices):
         raise UserError(
-            f"{package} has no {name}: got one that is not zero. This model cannot be expressed "
-            "there."
+            f"{package} has no bias of E: got projection_bias=True and one that is not zero. This "
+            "model cannot be expressed there."
         )
 
 
-def check_no_bias(attention: LinformerAttention, *, package: str) -> None:
-    for name in ("q_proj", "k_proj", "v_proj"):
-        check_zero(f"bias of {name}", [getattr(attention, name).bias], package=package)
-
-
-WORDS = {
-    "lm_transform": (False,),
-    "positions": ("learned",),
-    "type_vocab_size": (0,),
-    "norms_embeddings": (False,),
-    "embedding_size": (None,),
-}
-
-
-def words_back(model: Any, table: Table, *, package: str) -> dict[str, Tensor]:
-    """The tensors outside the encoder of a LinformerForMaskedLM under their names."""
-    settings = {name: getattr(model.config, name) for name in WORDS}
-    check_settings(settings, WORDS, package=package)
-    own = model.state_dict()
-    return {
-        theirs: own[ours if ours.startswith(HEAD) else f"linformer.{ours}"]
-        for ours, theirs in expand(table, 1).items()
-    }
-
-
-def _unwrapped(source: Mapping[str, Any]) -> Mapping[str, Any]:
-    for name in _WRAPPERS:
-        if isinstance(source.get(name), Mapping):
-            inner: Mapping[str, Any] = source[name]
-            return inner
-    return source
-
-
-def _loaded(module: Any, tensors: dict[str, Tensor]) -> Any:
-    dtype = next(iter(tensors.values())).dtype
-    module.to(dtype).load_state_dict({name: tensor.clone() for name, tensor in tensors.items()})
-    return module.eval()
-
-
-def _one(values: set[Any]) -> Any:
-    return values.pop() if len(values) == 1 else tuple(sorted(values))
-
-
-def _listed(names: Any) -> str:
+def _listed(names: Iterable[Any]) -> str:
     names = list(map(str, names))
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more

@@ -1,9 +1,9 @@
 """fairseq's `linformer_roberta` (examples/linformer), the code of the paper's authors.
 
-It compresses before W_k and W_v, whose biases it adds afterwards: (E X) W_k + b_k. Here the order is
-E (X W_k + b_k). The same outputs without these two biases: b_k adds the same to all scores of a
-query, which the softmax ignores, and b_v adds W_o b_v to the output, because the weights of a query
-sum to 1. So b_k becomes zero, and b_v moves into the bias of W_o.
+It compresses before W_k and W_v, whose biases it adds afterwards: (E X) W_k + b_k. Here the order
+is E (X W_k + b_k). Without these two biases the order does not matter, and they are not needed: b_k
+adds the same to all scores of a query, which the softmax ignores, and b_v adds W_o b_v to the
+output, because the weights of a query sum to 1. So b_k becomes zero, and b_v a part of W_o's bias.
 """
 
 from __future__ import annotations
@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...errors import UserError
-from ..family import expand
 from . import checkpoint as common
 
 if TYPE_CHECKING:
@@ -54,15 +53,11 @@ UNUSED = (
     "compress_layer.bias",
 )
 ACTIVATIONS = {"gelu": "gelu", "gelu_accurate": "gelu_tanh", "gelu_fast": "gelu_tanh"}
-# What an encoder must be to be expressed there.
+# What a model must be to be expressed there.
 ALLOWED = {
-    "norm_eps": (1e-5,),
-    "bias": (True,),
-    "neighbours": (0,),
-    "projection": ("linear", "fixed"),
-    "window": (0,),
-    "global_tokens": (0,),
     "activation": tuple(ACTIVATIONS.values()),
+    "sharing": ("headwise", "kv", "layerwise"),
+    "lm_transform": (True,),
 }
 
 
@@ -71,17 +66,9 @@ def from_fairseq(source: common.Source, *, heads: int | None = None, prefix: str
 
     A LinformerForMaskedLM, or without a language-model head a LinformerModel.
 
-    Args:
-        heads: `encoder_attention_heads`, needed if the checkpoint has no options.
-        prefix: of all names, if they have one.
-
+    `heads` is their encoder_attention_heads, needed if the checkpoint has no options. `prefix` is
+    of all names, if they have one.
     """
-    return converted(source, heads=heads, prefix=prefix).module()
-
-
-def converted(
-    source: common.Source, *, heads: int | None = None, prefix: str = ""
-) -> common.Converted:
     options = _options(source)
     heads = options.get("encoder_attention_heads") if heads is None else heads
     activation = options.get("activation_fn", "gelu")
@@ -97,11 +84,12 @@ def converted(
             "classification heads of fairseq are not converted: got classification_heads. Remove "
             "these tensors, and fine-tune the converted model."
         )
-    depth = max(1, tensors.count(STACK + "layers.{}.fc1.weight"))
+    depth = tensors.count(STACK + "layers.{}.fc1.weight")
     result = tensors.take_table(TOKENS | LAYER, layers=depth)
-    normed, final = (next(iter(expand(t, 1).values())) for t in (EMBEDDING_NORM, FINAL_NORM))
-    result |= tensors.take_table(EMBEDDING_NORM) if normed in tensors else {}
-    result |= tensors.take_table(FINAL_NORM) if final in tensors else {}
+    normed = STACK + "layernorm_embedding.weight" in tensors
+    final = STACK + "layer_norm.weight" in tensors
+    result |= tensors.take_table(EMBEDDING_NORM) if normed else {}
+    result |= tensors.take_table(FINAL_NORM) if final else {}
     _move_biases(result, depth)
     matrices = [_matrix(tensors, i) for i in range(depth)]
     values, weights = common.projection_values(matrices)
@@ -123,8 +111,7 @@ def converted(
     lm = "encoder.lm_head.bias" in tensors
     if lm:
         result |= tensors.take_table(LM)
-    tensors.ignore(*UNUSED)
-    tensors.check_all_read()
+    tensors.check_all_read(UNUSED)
     values |= common.COMMON | {
         "vocab_size": words,
         "hidden_size": dim,
@@ -132,15 +119,13 @@ def converted(
         "num_attention_heads": heads,
         "intermediate_size": len(result["encoder.layers.0.feed_forward.w_1.bias"]),
         "hidden_act": ACTIVATIONS[activation],
-        "norm": "pre" if final in tensors else "post",
-        "embedding_norm": normed in tensors,
-        "projection": "linear",
-        "position_embedding_type": "learned",
+        "norm": "pre" if final else "post",
+        "embedding_norm": normed,
         "pad_token_id": max(0, first - 1),
         "tie_word_embeddings": lm
         and torch.equal(result["lm_head.weight"], result["embeddings.embed_tokens.weight"]),
     }
-    return common.Converted(kind="masked_lm" if lm else "model", values=values, tensors=result)
+    return common.built("masked_lm" if lm else "model", values, result)
 
 
 def _options(source: common.Source) -> dict[str, Any]:
@@ -172,68 +157,54 @@ def _move_biases(result: dict[str, Tensor], depth: int) -> None:
             result[f"{name}{side}.bias"] = torch.zeros_like(value)
 
 
-def to_fairseq(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def to_fairseq(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The options of `linformer_roberta`, and its state dict, with the outputs of a model of ours.
 
-    A LinformerForMaskedLM with learned positions; what fairseq cannot express is refused.
+    Of LinformerForMaskedLM with learned positions; what fairseq cannot express is refused.
     """
-    lm, encoder = common.encoder_of(model)
-    if not lm:
-        raise UserError(f"only LinformerForMaskedLM can be given back: got {type(model).__name__}.")
-    config: Any = model.config
-    settings = common.settings_of(encoder) | {
-        "positions": config.positions,
-        "type_vocab_size": config.type_vocab_size,
-        "embedding_size": config.embedding_size,
-        "lm_transform": config.lm_transform,
-    }
-    heads, depth, length = settings["num_heads"], settings["depth"], settings["max_length"]
-    ratio = length // max(1, settings["k"][0] or 1)
-    pre = settings["norm"] == "pre"
-    allowed = ALLOWED | {
-        "positions": ("learned",),
-        "type_vocab_size": (0,),
-        "embedding_size": (None,),
-        "lm_transform": (True,),
+    config = getattr(model, "config", None)
+    if config is None:
+        raise UserError(
+            f"only LinformerForMaskedLM can be expressed in {PACKAGE}: got {type(model).__name__}."
+        )
+    pre = config.norm == "pre"
+    biases = {a: b for a, b in LAYER.items() if a.endswith(("k_proj.*", "v_proj.*"))}
+    weights = {a[:-1] + "weight": b[:-1] + "weight" for a, b in biases.items()}
+    table = {a: b for a, b in LAYER.items() if a not in biases} | weights
+    words = TOKENS | LM | (FINAL_NORM if pre else {})
+    words |= EMBEDDING_NORM if config.norms_embeddings else {}
+    s, tensors, matrices = common.given_back(model, table, words, ALLOWED, package=PACKAGE, lm="")
+    ratio = s["max_length"] // s["k"][0]
+    allowed = {
         "final_norm": (pre,),
-        "num_kv_heads": (heads,),
-        "head_dim": (settings["dim"] // heads,),
-        "k": ([length // ratio] * depth,),
+        "num_kv_heads": (s["num_heads"],),
+        "head_dim": (s["dim"] // s["num_heads"],),
+        "k": ([s["max_length"] // ratio] * s["depth"],),
     }
-    common.check_settings(settings, allowed, package=PACKAGE)
-    matrices, biases = common.matrices_of(encoder, heads=1)
-    common.check_zero("bias of E", biases, package=PACKAGE)
-    own = {name.removeprefix("linformer."): t for name, t in model.state_dict().items()}
-    table = TOKENS | LAYER | LM | (FINAL_NORM if pre else {})
-    table |= EMBEDDING_NORM if config.norms_embeddings else {}
-    tensors: dict[str, Tensor] = {}
-    for ours, theirs in expand(table, depth).items():
-        if ours.endswith(("k_proj.bias", "v_proj.bias")):
-            common.check_zero(f"{ours}, added before E,", [own.get(ours)], package=PACKAGE)
-        zeros = torch.zeros(settings["dim"])
-        tensors[theirs] = own.get(ours, zeros) if "_proj.bias" in ours else own[ours]
-    for i, matrix in enumerate(matrices):
+    common.check_settings(s, allowed, package=PACKAGE)
+    common.check_no_bias_of_e(matrices, package=PACKAGE)
+    for i, (matrix, _) in enumerate(matrices):
         for number, side in enumerate("kv"):
             tensors[MATRIX.format(i=i, side=side)] = matrix[number, 0]
+            tensors[f"{STACK}layers.{i}.self_attn.{side}_proj.bias"] = torch.zeros(s["dim"])
         tensors[f"{STACK}layers.{i}.version"] = torch.tensor(2)
     tensors["encoder.version"] = torch.tensor(2)
-    table_of_ours = own["embeddings.positions.weight"]
+    positions = model.linformer.embeddings.positions.weight.detach()
     padding = 1 if config.pad_token_id is None else config.pad_token_id
-    first_rows = table_of_ours.new_zeros(padding + 1, settings["dim"])
-    tensors[POSITIONS] = torch.cat([first_rows, table_of_ours])
+    tensors[POSITIONS] = torch.cat([positions.new_zeros(padding + 1, s["dim"]), positions])
     activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     arguments = {
-        "encoder_layers": depth,
-        "encoder_embed_dim": settings["dim"],
-        "encoder_ffn_embed_dim": settings["ff_dim"],
-        "encoder_attention_heads": heads,
-        "activation_fn": activations[settings["activation"]],
+        "encoder_layers": s["depth"],
+        "encoder_embed_dim": s["dim"],
+        "encoder_ffn_embed_dim": s["ff_dim"],
+        "encoder_attention_heads": s["num_heads"],
+        "activation_fn": activations[s["activation"]],
         "encoder_normalize_before": pre,
         "layernorm_embedding": config.norms_embeddings,
         "untie_weights_roberta": not config.tie_word_embeddings,
-        "max_positions": length,
+        "max_positions": s["max_length"],
         "compressed": ratio,
         "shared_kv_compressed": 0,
         "shared_layer_kv_compressed": 0,
     }
-    return arguments, {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    return arguments, {name: tensor.clone() for name, tensor in tensors.items()}

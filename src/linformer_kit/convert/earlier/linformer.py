@@ -12,20 +12,20 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import UserError
-from ..family import expand
 from . import checkpoint as common
 
 if TYPE_CHECKING:
     from ..family import Table
 
 PACKAGE = "linformer"
+PLACE = "net.layers.{i}.0.fn."  # of an attention layer
 ATTENTION: Table = {
     "q_proj.weight": "to_q.weight",
     "k_proj.weight": "to_k.weight",
     "v_proj.weight": "to_v.weight",
     "out_proj.*": "to_out.*",
 }
-KEY_ONLY: Table = ATTENTION | {"v_proj.weight": "to_k.weight"}  # share_kv
+SHARE_KV: Table = {"v_proj.weight": "to_k.weight"}
 LAYER: Table = {
     "encoder.layers.{i}.attention_norm.*": "net.layers.{i}.0.norm.*",
     "encoder.layers.{i}.feed_forward_norm.*": "net.layers.{i}.1.norm.*",
@@ -37,100 +37,73 @@ LM: Table = {
     "embeddings.positions.weight": "pos_emb.weight",
     "lm_head.*": "to_logits.*",
 }
-VALUES: dict[str, Any] = common.COMMON | {
-    "norm": "pre",
-    "final_norm": False,
-    "qkv_bias": False,
-    "hidden_act": "gelu",
-    "projection": "linear",
-}
-# What an encoder must be to be expressed there.
+VALUES: dict[str, Any] = common.COMMON | {"norm": "pre", "final_norm": False, "qkv_bias": False}
+LM_VALUES = {"tie_word_embeddings": False, "lm_transform": False}
+# What a model must be to be expressed there.
 ALLOWED = {
     "norm": ("pre",),
-    "norm_eps": (1e-5,),
     "final_norm": (False,),
     "activation": ("gelu",),
-    "bias": (True,),
-    "positions": ("none",),
-    "neighbours": (0,),
-    "projection": ("linear", "fixed"),
-    "window": (0,),
-    "global_tokens": (0,),
+    "sharing": ("headwise", "kv", "layerwise"),
+    "embedding_norm": (False,),
+    "lm_transform": (False,),
 }
 
 
-def from_linformer(source: common.Source, *, heads: int | None = None, prefix: str = "") -> Any:
+def from_linformer(
+    source: common.Source, *, heads: int | None = None, prefix: str = "", as_model: bool = False
+) -> Any:
     """Their module, its state dict or a checkpoint of it, as ours with equal outputs.
 
     Linformer becomes LinformerEncoder, LinformerLM a LinformerForMaskedLM without a layer before
     the words, and LinformerSelfAttention LinformerAttention.
 
-    Args:
-        heads: their `heads`, which a state dict does not have; not needed with one_kv_head.
-        prefix: of the names of the Linformer inside a larger model, such as "transformer.".
-
+    `heads` is theirs, which a state dict does not have; it is not needed with one_kv_head. `prefix`
+    is of the names of a Linformer inside a larger model, such as "transformer.". `as_model` gives a
+    LinformerModel, which can be saved, instead of a LinformerEncoder.
     """
-    return converted(source, heads=heads, prefix=prefix).module()
-
-
-def converted(
-    source: common.Source, *, heads: int | None = None, prefix: str = ""
-) -> common.Converted:
     if heads is None and isinstance(source, nn.Module):
-        heads = next((int(m.heads) for m in source.modules() if hasattr(m, "to_q")), None)
+        parts: Any = source.modules()
+        heads = next((part.heads for part in parts if hasattr(part, "to_q")), None)
     tensors = common.Checkpoint(source, package=PACKAGE, prefix=prefix)
-    if any(".blocks.0.f.net." in f".{name}" for name in tensors.tensors):
+    if any("net.blocks.0.f.net." in name for name in tensors.tensors):
         raise UserError(
             "linformer models with reversible=True have two streams, which no model here has: got "
             "net.blocks. Train with reversible=False, or with gradient checkpointing here."
         )
-    if "to_q.weight" in tensors:
-        found, matrix = _attention(tensors, "")
-        values, weights = common.projection_values([matrix])
-        weight = weights["encoder.layers.0.attention.projection.weight"]
-        kind, result = "attention", found | {"projection.weight": weight}
-    else:
-        lm = "token_emb.weight" in tensors
-        before = "linformer." if lm else ""
-        depth = max(1, tensors.count(before + "net.layers.{}.0.fn.to_q.weight"))
-        layers = {ours: before + theirs for ours, theirs in LAYER.items()}
-        result = tensors.take_table(layers, layers=depth)
-        matrices = []
-        for i in range(depth):
-            found, matrix = _attention(tensors, f"{before}net.layers.{i}.0.fn.")
-            result |= {f"encoder.layers.{i}.attention.{name}": t for name, t in found.items()}
-            matrices.append(matrix)
-        values, weights = common.projection_values(matrices)
-        kind, result = "encoder", result | weights
-        values |= {
-            "num_hidden_layers": depth,
-            "intermediate_size": result["encoder.layers.0.feed_forward.w_1.weight"].shape[0],
-        }
-        if lm:
-            kind, result = "masked_lm", result | tensors.take_table(LM)
-            values |= {
-                "vocab_size": result["lm_head.bias"].shape[0],
-                "position_embedding_type": "learned",
-                "tie_word_embeddings": False,
-                "lm_transform": False,
-            }
+    alone, lm = "to_q.weight" in tensors, "token_emb.weight" in tensors
+    before = "linformer." if lm else ""
+    place, ours = ("", "") if alone else (before + PLACE, common.ATTENTION)
+    depth = tensors.count(before + PLACE.replace("{i}", "{}") + "to_q.weight")
+    shared = place.replace("{i}", "0") + "to_v.weight" not in tensors
+    table = common.prefixed(ATTENTION | (SHARE_KV if shared else {}), ours, place)
+    table |= {} if alone else common.prefixed(LAYER, "", before)
+    result = tensors.take_table(table, layers=depth)
+    sides = ("proj_k", "proj_k" if shared else "proj_v")
+    matrices = [
+        torch.stack([tensors.take(place.replace("{i}", str(i)) + side).T for side in sides])[
+            :, None
+        ]
+        for i in range(depth)
+    ]
+    values, weights = common.projection_values(matrices, alone=alone)
+    first = ours.replace("{i}", "0")
+    values |= VALUES | _head_values(
+        result[f"{first}q_proj.weight"], result[f"{first}k_proj.weight"], heads
+    )
+    if not alone:
+        values["num_hidden_layers"] = depth
+        values["intermediate_size"] = len(result["encoder.layers.0.feed_forward.w_1.bias"])
+    if lm:
+        result |= tensors.take_table(LM)
+        values |= LM_VALUES | {"vocab_size": len(result["lm_head.bias"])}
     tensors.check_all_read()
-    values |= VALUES | _head_values(found, heads)
-    return common.Converted(kind=kind, values=values, tensors=result)  # type: ignore[arg-type]
+    kind = "attention" if alone else "masked_lm" if lm else "encoder"
+    return common.built(kind, values, result | weights, as_model=as_model)
 
 
-def _attention(tensors: common.Checkpoint, prefix: str) -> tuple[dict[str, Tensor], Tensor]:
-    """The tensors of one attention layer, and its E and F (2, 1, K, N)."""
-    table = ATTENTION if f"{prefix}to_v.weight" in tensors else KEY_ONLY
-    found = tensors.take_table({ours: prefix + theirs for ours, theirs in table.items()})
-    sides = ("proj_k", "proj_v" if table is ATTENTION else "proj_k")
-    matrix = torch.stack([tensors.take(prefix + side).T for side in sides])
-    return found, matrix[:, None]
-
-
-def _head_values(attention: dict[str, Tensor], heads: int | None) -> dict[str, Any]:
-    inner, dim = attention["q_proj.weight"].shape
-    kv_inner = attention["k_proj.weight"].shape[0]
+def _head_values(query: Tensor, key: Tensor, heads: int | None) -> dict[str, Any]:
+    inner, kv_inner = len(query), len(key)
     if heads is None:
         if kv_inner == inner:
             raise UserError(
@@ -144,7 +117,7 @@ def _head_values(attention: dict[str, Tensor], heads: int | None) -> dict[str, A
             f"one head: got heads={heads} and {kv_inner} rows."
         )
     return {
-        "hidden_size": dim,
+        "hidden_size": query.shape[1],
         "num_attention_heads": heads,
         "head_dim": inner // heads,
         "num_key_value_heads": heads if kv_inner == inner else 1,
@@ -157,38 +130,29 @@ def to_linformer(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
     Of LinformerEncoder for `Linformer`, of LinformerForMaskedLM for `LinformerLM`. What they cannot
     express is refused.
     """
-    lm, encoder = common.encoder_of(model)
-    settings = common.settings_of(encoder)
-    heads, depth = settings["num_heads"], settings["depth"]
-    allowed = ALLOWED | {
-        "ff_dim": (4 * settings["dim"],),
-        "num_kv_heads": (1, heads),
-        "k": ([settings["k"][0]] * depth,),
+    table = LAYER | common.prefixed(ATTENTION, common.ATTENTION, PLACE)
+    s, tensors, matrices = common.given_back(
+        model, table, LM, ALLOWED, package=PACKAGE, lm="linformer."
+    )
+    allowed = {
+        "ff_dim": (4 * s["dim"],),
+        "num_kv_heads": (1, s["num_heads"]),
+        "k": ([s["k"][0]] * s["depth"],),
     }
-    common.check_settings(settings, allowed, package=PACKAGE)
-    own, before = encoder.state_dict(), "linformer." if lm else ""
-    tensors = {
-        before + theirs: own[ours.removeprefix("encoder.")]
-        for ours, theirs in expand(LAYER, depth).items()
-    }
-    matrices, biases = common.matrices_of(encoder, heads=1)
-    common.check_zero("bias of E", biases, package=PACKAGE)
-    for i, layer in enumerate(common.layers_of(encoder)):
-        place = f"{before}net.layers.{i}.0.fn."
-        common.check_no_bias(layer.attention, package=PACKAGE)
-        mine = layer.attention.state_dict()
-        tensors |= {place + theirs: mine[ours] for ours, theirs in expand(ATTENTION, 1).items()}
-        tensors[f"{place}proj_k"], tensors[f"{place}proj_v"] = matrices[i][:, 0].transpose(1, 2)
+    common.check_settings(s, allowed, package=PACKAGE)
+    common.check_no_bias_of_e(matrices, package=PACKAGE)
+    lm = "vocab_size" in s
+    for i, (matrix, _) in enumerate(matrices):
+        place = ("linformer." if lm else "") + PLACE.replace("{i}", str(i))
+        tensors[f"{place}proj_k"], tensors[f"{place}proj_v"] = matrix[:, 0].transpose(1, 2)
     arguments = {
-        "dim": settings["dim"],
-        "seq_len": settings["max_length"],
-        "depth": depth,
-        "k": settings["k"][0],
-        "heads": heads,
-        "dim_head": settings["head_dim"],
-        "one_kv_head": settings["num_kv_heads"] == 1 < heads,
+        "dim": s["dim"],
+        "seq_len": s["max_length"],
+        "depth": s["depth"],
+        "k": s["k"][0],
+        "heads": s["num_heads"],
+        "dim_head": s["head_dim"],
+        "one_kv_head": s["num_kv_heads"] == 1 < s["num_heads"],
     }
-    if lm:
-        arguments["num_tokens"] = model.config.vocab_size
-        tensors |= common.words_back(model, LM, package=PACKAGE)
-    return arguments, {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    arguments |= {"num_tokens": s["vocab_size"]} if lm else {}
+    return arguments, {name: tensor.clone() for name, tensor in tensors.items()}

@@ -14,26 +14,24 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...errors import UserError
-from ..family import expand
 from . import checkpoint as common
 
 if TYPE_CHECKING:
     from ..family import Table
 
 PACKAGE = "linformer-pytorch"
-ENDS = ("weight", "bias")
+PLACE = "seq.{2i}.fn."  # of an attention layer
 HEADS: Table = {
     "q_proj.weight": "to_q.{h}.weight",
     "k_proj.weight": "to_k.{h}.weight",
     "v_proj.weight": "to_v.{h}.weight",
 }
-OUT: Table = {"out_proj.*": "w_o.*"}
-# Their attention and feed-forward part follow each other in one list: {a} = 2 i, {f} = 2 i + 1.
+OUT: Table = {"out_proj.*": "w_o.*"}  # without w_o_intermediate_dim
 LAYER: Table = {
-    "encoder.layers.{i}.attention_norm.*": "seq.{a}.norm.*",
-    "encoder.layers.{i}.feed_forward_norm.*": "seq.{f}.norm.*",
-    "encoder.layers.{i}.feed_forward.w_1.*": "seq.{f}.fn.w_1.*",
-    "encoder.layers.{i}.feed_forward.w_2.*": "seq.{f}.fn.w_2.*",
+    "encoder.layers.{i}.attention_norm.*": "seq.{2i}.norm.*",
+    "encoder.layers.{i}.feed_forward_norm.*": "seq.{2i+1}.norm.*",
+    "encoder.layers.{i}.feed_forward.w_1.*": "seq.{2i+1}.fn.w_1.*",
+    "encoder.layers.{i}.feed_forward.w_2.*": "seq.{2i+1}.fn.w_2.*",
 }
 TOKENS: Table = {"embeddings.embed_tokens.weight": "to_token_emb.weight"}
 LOGITS: Table = {"lm_head.*": "to_logits.*"}
@@ -43,17 +41,14 @@ VALUES: dict[str, Any] = common.COMMON | {
     "qkv_bias": False,
     "embedding_norm": False,
 }
-# What an encoder must be to be expressed there.
+LM_VALUES = {"tie_word_embeddings": False, "lm_transform": False}
+# What a model must be to be expressed there.
 ALLOWED = {
     "norm": ("post",),
-    "norm_eps": (1e-5,),
     "activation": ("gelu", "relu"),
-    "bias": (True,),
-    "positions": ("none",),
-    "neighbours": (0,),
     "projection": ("linear", "fixed", "full"),
-    "window": (0,),
-    "global_tokens": (0,),
+    "embedding_norm": (False,),
+    "lm_transform": (False,),
 }
 
 
@@ -64,35 +59,19 @@ def from_linformer_pytorch(
     full_attention: bool = False,
     input_size: int | None = None,
     prefix: str = "",
+    as_model: bool = False,
 ) -> Any:
     """Their module, its state dict or a checkpoint of it, as ours with equal outputs.
 
     Linformer becomes LinformerEncoder, LinformerLM a LinformerForMaskedLM without a layer before
     the words (LinformerModel with return_emb), and MHAttention LinformerAttention.
 
-    Args:
-        activation, full_attention, input_size: theirs. A state dict has no activation, does not say
-            whether E is used, and has the input size in E only. A module has them all.
-        prefix: of the names of the Linformer inside a larger model.
-
+    `activation`, `full_attention` and `input_size` are theirs; a module has them. A state dict has
+    no activation, does not say whether E is used, and has the input size in E only; nor does it
+    show causal=True and decoder_mode=True, which are refused in a module. `prefix` is of
+    the names of a Linformer inside a larger model. `as_model` gives a LinformerModel, which can be
+    saved, instead of a LinformerEncoder.
     """
-    return converted(
-        source,
-        activation=activation,
-        full_attention=full_attention,
-        input_size=input_size,
-        prefix=prefix,
-    ).module()
-
-
-def converted(
-    source: common.Source,
-    *,
-    activation: str = "gelu",
-    full_attention: bool = False,
-    input_size: int | None = None,
-    prefix: str = "",
-) -> common.Converted:
     tensors = common.Checkpoint(source, package=PACKAGE, prefix=prefix)
     options = _Options(activation, full_attention, input_size)
     if isinstance(source, nn.Module):
@@ -100,41 +79,41 @@ def converted(
     if options.activation not in ALLOWED["activation"]:
         raise UserError(f"activation must be gelu or relu: got {options.activation!r}.")
     _refuse(tensors, prefix, options)
-    lm = "to_token_emb.weight" in tensors
-    result: dict[str, Tensor] = {}
-    matrices: list[Tensor] = []
-    if "to_q.0.weight" in tensors:
-        depth, kind = 1, "attention"
-        result, heads = _attention(tensors, "")
-        matrices = [] if options.full else [_matrix(tensors, "", heads)]
-        inner = result["q_proj.weight"]
-    else:
-        kind = "encoder" if not lm else "masked_lm" if "to_logits.weight" in tensors else "model"
-        before = "linformer." if lm else ""
-        before += "fn." if f"{before}project_in.weight" in tensors else ""
-        depth = max(1, tensors.count(before + "seq.{}.norm.weight") // 2)
-        result = tensors.take_table(_layer_table(depth, before))
-        for i in range(depth):
-            place = f"{before}seq.{2 * i}.fn."
-            found, heads = _attention(tensors, place)
-            result |= {f"encoder.layers.{i}.attention.{name}": t for name, t in found.items()}
-            if not options.full:
-                matrices.append(_matrix(tensors, place, heads))
-        inner = result["encoder.layers.0.attention.q_proj.weight"]
+    alone, lm = "to_q.0.weight" in tensors, "to_token_emb.weight" in tensors
+    before = "linformer." if lm else ""
+    before += "fn." if f"{before}project_in.weight" in tensors else ""
+    place, ours = ("", "") if alone else (before + PLACE, common.ATTENTION)
+    depth = tensors.count(before + "seq.{}.norm.weight") // 2 or 1
+    heads = tensors.count(place.replace("{2i}", "0") + "to_q.{}.weight")
+    folded = place.replace("{2i}", "0") + "w_o_1.weight" in tensors
+    table = common.prefixed(HEADS if folded else HEADS | OUT, ours, place)
+    table |= {} if alone else common.prefixed(LAYER, "", before)
+    result = tensors.take_table(table, layers=depth, heads=heads)
+    matrices = []
+    for i in range(depth):
+        here = place.replace("{2i}", str(2 * i))
+        if folded:  # w_o_intermediate_dim
+            out = _product(tensors.take_linear(f"{here}w_o_2"), tensors.take_linear(f"{here}w_o_1"))
+            result |= {f"{ours}out_proj.{e}".replace("{i}", str(i)): out[e] for e in common.ENDS}
+        if not options.full:
+            matrices.append(_matrix(tensors, here, heads))
+    query = result[ours.replace("{i}", "0") + "q_proj.weight"]
     values = VALUES | {
         "hidden_act": options.activation,
-        "hidden_size": inner.shape[1],
-        "num_hidden_layers": depth,
+        "hidden_size": query.shape[1],
         "num_attention_heads": heads,
-        "head_dim": inner.shape[0] // heads,
+        "head_dim": len(query) // heads,
     }
-    if kind != "attention":
+    if not alone:
+        values["num_hidden_layers"] = depth
         values["intermediate_size"] = len(result["encoder.layers.0.feed_forward.w_1.bias"])
-    values |= _add_projection(tensors, result, matrices, kind, options)
+    values |= _add_projection(tensors, result, matrices, options, alone=alone)
     if lm:
-        values |= _add_words(tensors, result, values)
-    tensors.check_all_read()
-    return common.Converted(kind=kind, values=values, tensors=result)  # type: ignore[arg-type]
+        values |= _add_words(tensors, result, values.get("max_position_embeddings"))
+    tensors.check_all_read(("E.weight", "E.bias", "F.weight", "F.bias") if options.full else ())
+    of_words = "masked_lm" if "lm_head.bias" in result else "model"
+    kind = "attention" if alone else of_words if lm else "encoder"
+    return common.built(kind, values, result, as_model=as_model)
 
 
 class _Options(NamedTuple):
@@ -199,31 +178,11 @@ def _refuse(tensors: common.Checkpoint, prefix: str, options: _Options) -> None:
             raise UserError(f"this model of {PACKAGE} cannot be converted: it has {reason}.")
 
 
-def _layer_table(depth: int, before: str = "") -> Table:
-    table = {}
-    for i in range(depth):
-        for ours, theirs in LAYER.items():
-            place = theirs.format(a=2 * i, f=2 * i + 1)
-            table[ours.replace("{i}", str(i))] = before + place
-    return table
-
-
-def _attention(tensors: common.Checkpoint, prefix: str) -> tuple[dict[str, Tensor], int]:
-    """The tensors of one attention layer without its projection, and the number of heads."""
-    heads = max(1, tensors.count(prefix + "to_q.{}.weight"))
-    table = HEADS if f"{prefix}w_o_1.weight" in tensors else HEADS | OUT
-    result = tensors.take_table({ours: prefix + name for ours, name in table.items()}, heads=heads)
-    if table is HEADS:  # w_o_intermediate_dim: two linear layers are one
-        first, second = (tensors.take_linear(f"{prefix}w_o_{number}") for number in (1, 2))
-        result["out_proj.weight"], result["out_proj.bias"] = _product(second, first)
-    return result, heads
-
-
-def _product(second: dict[str, Tensor], first: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """W and b of second(first(x)), in float64."""
-    w_1, b_1, w_2, b_2 = (each[end].double() for each in (first, second) for end in ENDS)
+def _product(second: dict[str, Tensor], first: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The linear layer second(first(x)), computed in float64."""
+    w_1, b_1, w_2, b_2 = (each[end].double() for each in (first, second) for end in common.ENDS)
     dtype = first["weight"].dtype
-    return (w_2 @ w_1).to(dtype), (w_2 @ b_1 + b_2).to(dtype)
+    return {"weight": (w_2 @ w_1).to(dtype), "bias": (w_2 @ b_1 + b_2).to(dtype)}
 
 
 def _matrix(tensors: common.Checkpoint, prefix: str, heads: int) -> Tensor:
@@ -243,21 +202,21 @@ def _add_projection(
     tensors: common.Checkpoint,
     result: dict[str, Tensor],
     matrices: list[Tensor],
-    kind: str,
     options: _Options,
+    *,
+    alone: bool,
 ) -> dict[str, Any]:
+    """Add E and F; what follows of them for the config."""
     if options.full:
         linear = [t for n, t in tensors.tensors.items() if n.endswith("E.weight") and t.dim() == 2]
-        tensors.ignore("E.weight", "E.bias", "F.weight", "F.bias")
         length = options.input_size or (linear[0].shape[1] if linear else None)
         known = {} if length is None else {"max_position_embeddings": length}
         return {"projection": "full", "k": None, "sharing": "kv", **known}
-    values, weights = common.projection_values(matrices)
+    values, weights = common.projection_values(matrices, alone=alone)
     values["max_position_embeddings"] -= 1
     values["projection"] = "fixed" if options.fixed else "linear"
     values["projection_bias"] = any(bool(weight[..., -1].any()) for weight in weights.values())
     for name, weight in weights.items():
-        name = "projection.weight" if kind == "attention" else name
         result[name] = weight[..., :-1]
         if values["projection_bias"]:
             result[name.replace(".weight", ".bias")] = weight[..., -1]
@@ -265,36 +224,26 @@ def _add_projection(
 
 
 def _add_words(
-    tensors: common.Checkpoint, result: dict[str, Tensor], values: dict[str, Any]
+    tensors: common.Checkpoint, result: dict[str, Tensor], length: int | None
 ) -> dict[str, Any]:
     """Add embeddings and logits; what follows of them for the config."""
+    if length is None:
+        raise UserError("this state dict does not have the input size: got input_size=None.")
     result |= tensors.take_table(TOKENS)
     words, size = result["embeddings.embed_tokens.weight"].shape
-    length = values.get("max_position_embeddings")
-    if length is None:
-        raise UserError("this state dict does not have the input size: pass input_size.")
     result["embeddings.positions.weight"] = positions(tensors.take("pos_emb.inv_freq"), length)
-    projected = "linformer.project_in.weight" in tensors
+    logits = tensors.take_linear("to_logits") if "to_logits.weight" in tensors else None
+    projected = "linformer.project_in.weight" in tensors  # emb_dim
     if projected:
+        if logits is None:
+            raise UserError(
+                f"this model of {PACKAGE} cannot be converted: it has return_emb=True with "
+                "emb_dim, whose output layer has no place here."
+            )
         result |= tensors.take_table(PROJECT_IN)
-        out = tensors.take_linear("linformer.project_out")
-    if "to_logits.weight" in tensors:
-        result |= tensors.take_table(LOGITS)
-        if projected:  # two linear layers are one
-            logits = {end: result[f"lm_head.{end}"] for end in ENDS}
-            result["lm_head.weight"], result["lm_head.bias"] = _product(logits, out)
-    elif projected:
-        raise UserError(
-            f"this model of {PACKAGE} cannot be converted: it has return_emb=True with emb_dim, "
-            "whose output layer has no place here."
-        )
-    return {
-        "vocab_size": words,
-        "embedding_size": size if projected else None,
-        "position_embedding_type": "learned",
-        "tie_word_embeddings": False,
-        "lm_transform": False,
-    }
+        logits = _product(logits, tensors.take_linear("linformer.project_out"))
+    result |= {f"lm_head.{end}": tensor for end, tensor in (logits or {}).items()}
+    return LM_VALUES | {"vocab_size": words, "embedding_size": size if projected else None}
 
 
 def positions(frequencies: Tensor, length: int) -> Tensor:
@@ -303,65 +252,51 @@ def positions(frequencies: Tensor, length: int) -> Tensor:
     return torch.cat([angles.sin(), angles.cos()], -1)
 
 
-def to_linformer_pytorch(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def to_linformer_pytorch(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The arguments of their class, and its state dict, with the outputs of a model of ours.
 
     Of LinformerEncoder for `Linformer`, of LinformerForMaskedLM for `LinformerLM`. What they cannot
     express is refused.
     """
-    lm, encoder = common.encoder_of(model)
-    settings = common.settings_of(encoder)
-    heads, depth, ks = settings["num_heads"], settings["depth"], settings["k"]
-    full = settings["projection"] == "full"
-    sharing = common.layers_of(encoder)[0].attention.sharing
-    step = 0 if full or depth == 1 or sharing == "layerwise" else ks[0] - ks[1]
+    table = LAYER | common.prefixed(HEADS | OUT, common.ATTENTION, PLACE)
+    s, tensors, matrices = common.given_back(
+        model, table, TOKENS | LOGITS, ALLOWED, package=PACKAGE, lm="linformer."
+    )
+    full, lm = s["projection"] == "full", "vocab_size" in s
+    heads, depth, ks, length = s["num_heads"], s["depth"], s["k"], s["max_length"] or 1
+    step = 0 if full or depth == 1 or s["sharing"] == "layerwise" else ks[0] - ks[1]
     falling = ks if full else [max(1, ks[0] - i * step) for i in range(depth)]
-    allowed = ALLOWED | {"num_kv_heads": (heads,), "k": (falling,)}
-    common.check_settings(settings, allowed, package=PACKAGE)
-    own, before = encoder.state_dict(), "linformer." if lm else ""
-    table = expand(_layer_table(depth, before), 1)
-    tensors = {theirs: own[ours.removeprefix("encoder.")] for ours, theirs in table.items()}
-    length = settings["max_length"] or 1
-    matrices = [torch.zeros(2, heads, 1, length)] * depth
-    biases = [torch.zeros(2, heads, 1)] * depth
-    if not full:
-        matrices, biases = common.matrices_of(encoder, heads=heads)
-    for i, layer in enumerate(common.layers_of(encoder)):
-        place = f"{before}seq.{2 * i}.fn."
-        common.check_no_bias(layer.attention, package=PACKAGE)
-        mine = layer.attention.state_dict()
-        tensors |= {place + theirs: mine[ours] for ours, theirs in expand(OUT, 1).items()}
-        for ours, theirs in HEADS.items():
-            for h, rows in enumerate(mine[ours].chunk(heads)):
-                tensors[place + theirs.replace("{h}", str(h))] = rows
+    common.check_settings(s, {"num_kv_heads": (heads,), "k": (falling,)}, package=PACKAGE)
+    if full:  # their E is there, and not used
+        matrices = [(torch.zeros(2, 1, 1, length), torch.zeros(2, 1, 1))] * depth
+    for i, both in enumerate(matrices):
+        weight, bias = (each.expand(2, heads, *each.shape[2:]) for each in both)
         for h in range(heads):
             for number, side in enumerate("EF"):
-                name = f"{place}heads.{h}.{side}."
-                tensors[f"{name}weight"] = matrices[i][number, h]
-                tensors[f"{name}bias"] = biases[i][number, h]
+                place = ("linformer." if lm else "") + PLACE.replace("{2i}", str(2 * i))
+                tensors[f"{place}heads.{h}.{side}.weight"] = weight[number, h]
+                tensors[f"{place}heads.{h}.{side}.bias"] = bias[number, h]
     arguments = {
         "input_size": length,
-        "channels": settings["dim"],
+        "channels": s["dim"],
         "dim_k": 1 if full else ks[0],
-        "dim_ff": settings["ff_dim"],
-        "dim_d": settings["head_dim"],
+        "dim_ff": s["ff_dim"],
+        "dim_d": s["head_dim"],
         "nhead": heads,
         "depth": depth,
-        "activation": settings["activation"],
-        "parameter_sharing": sharing,
+        "activation": s["activation"],
+        "parameter_sharing": s["sharing"],
         "k_reduce_by_layer": step,
         "full_attention": full,
     }
     if lm:
-        tensors |= common.words_back(model, TOKENS | LOGITS, package=PACKAGE)
-        size = settings["dim"]
-        frequencies = 1.0 / (100000 ** (torch.arange(0, size, 2).float() / size))
-        table_of_ours = model.state_dict()["linformer.embeddings.positions.weight"]
-        if size % 2 or not torch.allclose(positions(frequencies, length), table_of_ours, atol=1e-6):
+        arguments["num_tokens"] = s["vocab_size"]
+        frequencies = 1.0 / (100000 ** (torch.arange(0, s["dim"], 2).float() / s["dim"]))
+        tensors["pos_emb.inv_freq"] = frequencies
+        own = model.linformer.embeddings.positions.weight
+        if s["dim"] % 2 or not torch.allclose(positions(frequencies, length), own, atol=1e-6):
             raise UserError(
-                f"{PACKAGE} has its own sinusoids as positions: got others, or learned ones. This "
+                f"{PACKAGE} has its own sinusoids as positions: got a table of other values. This "
                 "model cannot be expressed there."
             )
-        tensors["pos_emb.inv_freq"] = frequencies
-        arguments["num_tokens"] = model.config.vocab_size
-    return arguments, {name: tensor.detach().clone() for name, tensor in tensors.items()}
+    return arguments, {name: tensor.clone() for name, tensor in tensors.items()}
