@@ -22,7 +22,9 @@ from linformer_kit.convert.earlier import (
     to_linformer_pytorch,
 )
 from linformer_kit.core.attention import LinformerAttention
+from linformer_kit.core.cost import encoder_parameters
 from linformer_kit.core.encoder import LinformerEncoder
+from linformer_kit.core.plan import Plan
 from linformer_kit.errors import UserError
 from linformer_kit.models import LinformerConfig, LinformerForMaskedLM, LinformerModel
 
@@ -495,6 +497,30 @@ def test_a_bias_before_e_cannot_go_to_fairseq():
         to_fairseq(ours)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("qkv_bias", [False, True])
+def test_a_model_of_ours_can_go_to_fairseq(qkv_bias):
+    sizes = {"vocab_size": WORDS, "hidden_size": DIM, "num_hidden_layers": 2, "k": 4}
+    sizes |= {"num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": N}
+    options = {"type_vocab_size": 0, "keep_scale": False, "norm": "post", "qkv_bias": qkv_bias}
+    ours = randomized(LinformerForMaskedLM(LinformerConfig(**sizes, **options, pad_token_id=1)))
+    for layer in ours.linformer.encoder.layers if qkv_bias else ():
+        torch.nn.init.zeros_(layer.attention.k_proj.bias)
+        torch.nn.init.zeros_(layer.attention.v_proj.bias)
+    close(fairseq_logits(to_fairseq(ours)[1], ids()), ours(ids()).logits)
+
+
+def test_without_a_final_norm_a_model_cannot_go_to_fairseq():
+    sizes = {"vocab_size": WORDS, "hidden_size": DIM, "num_hidden_layers": 1, "k": 4}
+    sizes |= {"num_attention_heads": 4, "intermediate_size": 24, "max_position_embeddings": N}
+    options = {"type_vocab_size": 0, "keep_scale": False, "final_norm": False}
+    with pytest.raises(UserError, match="final_norm=True: got False"):
+        to_fairseq(LinformerForMaskedLM(LinformerConfig(**sizes, **options)))
+    encoder = LinformerEncoder(dim=DIM, depth=1, num_heads=4, max_length=N, k=4)
+    with pytest.raises(UserError, match="got LinformerEncoder"):
+        to_fairseq(encoder)
+
+
 # --- files
 
 
@@ -584,16 +610,27 @@ def test_files_that_are_no_checkpoints_are_refused(lucid, tmp_path):
 def test_a_projection_bias_is_added_to_every_channel_of_a_row(sharing, window):
     sizes = {"dim": DIM, "num_heads": 4, "max_length": N, "k": 3, "sharing": sharing}
     layer = randomized(LinformerAttention(**sizes, window=window, projection_bias=True))
+    if window:  # rows of the input and rows of the keys are two paths
+        outputs = []
+        for shorten in ("input", "keys"):
+            layer.plan = Plan(shorten=shorten, attend="fused")
+            outputs.append(layer(rows()))
+        close(*outputs)
+        return
     bias = layer.projection.bias  # (P, T, k)
-    kv = LinformerAttention.compress(layer, rows()) if not window else None
-    plain = LinformerAttention(**sizes, window=window).eval()
+    plain = LinformerAttention(**sizes).eval()
     plain.load_state_dict({n: t for n, t in layer.state_dict().items() if n != "projection.bias"})
-    assert not torch.allclose(plain(rows()), layer(rows()))
-    if kv is not None:
-        without = plain.compress(rows(), fold=False)
-        kv = layer.compress(rows(), fold=False)
-        close(kv.key, without.key + bias[0, ..., None])
-        close(kv.value, without.value + bias[-1, ..., None])
+    with_bias, without = (each.compress(rows(), fold=False) for each in (layer, plain))
+    close(with_bias.key, without.key + bias[0, ..., None])
+    close(with_bias.value, without.value + bias[-1, ..., None])
+
+
+@pytest.mark.parametrize("sharing", ["none", "layerwise"])
+def test_parameters_are_counted_with_a_projection_bias_and_without_a_final_norm(sharing):
+    sizes = {"dim": DIM, "depth": 2, "num_heads": 4, "max_length": N, "k": 3, "sharing": sharing}
+    encoder = LinformerEncoder(**sizes, projection_bias=True, final_norm=False)
+    counted = encoder_parameters(encoder.shape(batch=1, length=N))
+    assert counted == sum(parameter.numel() for parameter in encoder.parameters())
 
 
 def test_options_of_encoders_are_refused_in_causal_models():

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ...errors import UserError
+from ...models import LinformerForMaskedLM
 from . import checkpoint as common
 
 if TYPE_CHECKING:
@@ -162,16 +163,19 @@ def to_fairseq(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
     Of LinformerForMaskedLM with learned positions; what fairseq cannot express is refused.
     """
-    config = getattr(model, "config", None)
-    if config is None:
+    if not isinstance(model, LinformerForMaskedLM):
         raise UserError(
             f"only LinformerForMaskedLM can be expressed in {PACKAGE}: got {type(model).__name__}."
         )
+    config: Any = model.config
     pre = config.norm == "pre"
-    biases = {a: b for a, b in LAYER.items() if a.endswith(("k_proj.*", "v_proj.*"))}
+    has_query_bias = config.bias if config.qkv_bias is None else config.qkv_bias
+    zero = ("k", "v") if has_query_bias else ("q", "k", "v")  # the sides without a bias
+    ends = tuple(f"{side}_proj.*" for side in zero)
+    biases = {a: b for a, b in LAYER.items() if a.endswith(ends)}
     weights = {a[:-1] + "weight": b[:-1] + "weight" for a, b in biases.items()}
     table = {a: b for a, b in LAYER.items() if a not in biases} | weights
-    words = TOKENS | LM | (FINAL_NORM if pre else {})
+    words = TOKENS | LM | (FINAL_NORM if pre and config.final_norm else {})
     words |= EMBEDDING_NORM if config.norms_embeddings else {}
     s, tensors, matrices = common.given_back(model, table, words, ALLOWED, package=PACKAGE, lm="")
     ratio = s["max_length"] // s["k"][0]
@@ -186,6 +190,7 @@ def to_fairseq(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     for i, (matrix, _) in enumerate(matrices):
         for number, side in enumerate("kv"):
             tensors[MATRIX.format(i=i, side=side)] = matrix[number, 0]
+        for side in zero:
             tensors[f"{STACK}layers.{i}.self_attn.{side}_proj.bias"] = torch.zeros(s["dim"])
         tensors[f"{STACK}layers.{i}.version"] = torch.tensor(2)
     tensors["encoder.version"] = torch.tensor(2)
