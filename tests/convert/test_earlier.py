@@ -169,7 +169,7 @@ def test_tensors_of_other_shapes_are_refused(lucid):
         ({"positions": "learned"}, "positions='none'"),
         ({"depth": 2, "k": [3, 2]}, r"k=\[3, 3\]"),
         ({"qkv_bias": True}, "no place for encoder.layers.0.attention.q_proj.bias"),
-        ({"projection_bias": True}, "no bias of E"),
+        ({"projection_bias": True}, "no place for encoder.projection.bias"),
     ],
     ids=str,
 )

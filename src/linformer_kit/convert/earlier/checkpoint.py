@@ -232,13 +232,20 @@ def projection_values(
 
 
 def given_back(
-    model: Any, table: Table, words: Table, allowed: Mapping[str, Any], *, package: str, lm: str
+    model: Any,
+    table: Table,
+    words: Table,
+    allowed: Mapping[str, Any],
+    *,
+    package: str,
+    lm: str = "",
+    e_bias: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Tensor], list[tuple[Tensor, Tensor]]]:
     """The way back: the settings of a model, its tensors under their names, and its E and F.
 
     E and F of each layer are (2, T, K, N), with their biases (2, T, K). `words` is the table of the
-    embeddings and logits, `lm` the prefix of an encoder inside their language model. Whatever has
-    no counterpart is refused.
+    embeddings and logits, `lm` the prefix of an encoder inside their language model, `e_bias` tells
+    whether their E has a bias. Whatever has no counterpart is refused.
     """
     has_words = isinstance(model, models.LinformerForMaskedLM)
     encoder = model.linformer.encoder if has_words else model
@@ -257,9 +264,9 @@ def given_back(
         tensor, heads = own.pop(ours), settings["num_heads"] if "{h}" in theirs else 1
         for h, rows in enumerate(tensor.chunk(heads)):
             tensors[theirs.replace("{h}", str(h))] = rows
+    elsewhere = ("projection.weight", "positions.weight", *(["projection.bias"] if e_bias else []))
     for name, tensor in own.items():
-        known = name.endswith(("projection.weight", "projection.bias", "positions.weight"))
-        if not known and bool(tensor.any()):
+        if not name.endswith(elsewhere) and bool(tensor.any()):
             raise UserError(
                 f"{package} has no place for {name}, which is not zero. This model cannot be "
                 "expressed there."
@@ -330,14 +337,6 @@ def _matrices(encoder: Any) -> list[tuple[Tensor, Tensor]]:
             stacklevel=4,
         )
     return found
-
-
-def check_no_bias_of_e(matrices: list[tuple[Tensor, Tensor]], *, package: str) -> None:
-    if any(bool(bias.any()) for _, bias in matrices):
-        raise UserError(
-            f"{package} has no bias of E: got projection_bias=True and one that is not zero. This "
-            "model cannot be expressed there."
-        )
 
 
 def _listed(names: Iterable[Any]) -> str:

@@ -177,7 +177,7 @@ def to_fairseq(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
     table = {a: b for a, b in LAYER.items() if a not in biases} | weights
     words = TOKENS | LM | (FINAL_NORM if pre and config.final_norm else {})
     words |= EMBEDDING_NORM if config.norms_embeddings else {}
-    s, tensors, matrices = common.given_back(model, table, words, ALLOWED, package=PACKAGE, lm="")
+    s, tensors, matrices = common.given_back(model, table, words, ALLOWED, package=PACKAGE)
     ratio = s["max_length"] // s["k"][0]
     allowed = {
         "final_norm": (pre,),
@@ -186,7 +186,6 @@ def to_fairseq(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "k": ([s["max_length"] // ratio] * s["depth"],),
     }
     common.check_settings(s, allowed, package=PACKAGE)
-    common.check_no_bias_of_e(matrices, package=PACKAGE)
     for i, (matrix, _) in enumerate(matrices):
         for number, side in enumerate("kv"):
             tensors[MATRIX.format(i=i, side=side)] = matrix[number, 0]
@@ -194,7 +193,7 @@ def to_fairseq(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]:
             tensors[f"{STACK}layers.{i}.self_attn.{side}_proj.bias"] = torch.zeros(s["dim"])
         tensors[f"{STACK}layers.{i}.version"] = torch.tensor(2)
     tensors["encoder.version"] = torch.tensor(2)
-    positions = model.linformer.embeddings.positions.weight.detach()
+    positions = model.state_dict()["linformer.embeddings.positions.weight"]
     padding = 1 if config.pad_token_id is None else config.pad_token_id
     tensors[POSITIONS] = torch.cat([positions.new_zeros(padding + 1, s["dim"]), positions])
     activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}

@@ -140,7 +140,6 @@ def to_linformer(model: nn.Module) -> tuple[dict[str, Any], dict[str, Tensor]]:
         "k": ([s["k"][0]] * s["depth"],),
     }
     common.check_settings(s, allowed, package=PACKAGE)
-    common.check_no_bias_of_e(matrices, package=PACKAGE)
     lm = "vocab_size" in s
     for i, (matrix, _) in enumerate(matrices):
         place = ("linformer." if lm else "") + PLACE.replace("{i}", str(i))

@@ -260,7 +260,7 @@ def to_linformer_pytorch(model: Any) -> tuple[dict[str, Any], dict[str, Tensor]]
     """
     table = LAYER | common.prefixed(HEADS | OUT, common.ATTENTION, PLACE)
     s, tensors, matrices = common.given_back(
-        model, table, TOKENS | LOGITS, ALLOWED, package=PACKAGE, lm="linformer."
+        model, table, TOKENS | LOGITS, ALLOWED, package=PACKAGE, lm="linformer.", e_bias=True
     )
     full, lm = s["projection"] == "full", "vocab_size" in s
     heads, depth, ks, length = s["num_heads"], s["depth"], s["k"], s["max_length"] or 1
