@@ -65,6 +65,14 @@ def check_projection(projection: str, sharing: str, k: int | None, max_length: i
             )
 
 
+def check_projection_bias(bias: bool, projection: str) -> None:
+    if bias and projection != "linear":
+        raise ValueError(
+            f"only projection='linear' has a bias: got projection_bias=True, "
+            f"projection={projection!r}. Leave projection_bias False."
+        )
+
+
 def build_projection(
     projection: ProjectionKind,
     *,
@@ -74,6 +82,7 @@ def build_projection(
     num_kv_heads: int,
     dim: int,
     keep_scale: bool = True,
+    bias: bool = False,
 ) -> Projection:
     """The module for one kind (`full` has none). `dim` is the width of the compressed input."""
     check_projection(projection, sharing, k, max_length)
@@ -86,9 +95,10 @@ def build_projection(
         return MeanProjection(k=k, max_length=max_length)
     if projection == "max":
         return MaxProjection(k=k, max_length=max_length)
+    options: dict[str, bool] = {"bias": True} if bias else {}
     learned = {"linear": LinearProjection, "fixed": FixedProjection, "conv": ConvProjection}
     return learned[projection](
-        k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale
+        k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale, **options
     )
 
 

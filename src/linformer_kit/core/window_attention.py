@@ -168,9 +168,8 @@ def _rows(
     compression = layer.compression_of(x, mask, projection)
     if mask is not None:  # a bias of W_k or W_v is not zero at padding
         key, value = (rows.masked_fill(~mask[..., None, None], 0.0) for rows in (key, value))
-    return CompressedKV(
-        compression.compress_keys(key, 0), compression.compress_keys(value, 1), compression.keep
-    )
+    key, value = compression.compress_keys(key, 0), compression.compress_keys(value, 1)
+    return CompressedKV(*compression.add_bias(key, value), compression.keep)
 
 
 def trace(
