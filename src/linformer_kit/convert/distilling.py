@@ -72,7 +72,8 @@ def distill(
     trained, taught = student.training, teacher.training
     student.eval()  # dropout would add noise to what is compared
     teacher.eval()
-    started, recent = time.monotonic(), []
+    started = time.monotonic()
+    recent: list[dict[str, float]] = []
     try:
         for step in itertools.count():
             elapsed = (time.monotonic() - started) / 60
