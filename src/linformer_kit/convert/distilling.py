@@ -81,29 +81,43 @@ def distill(
             if progress >= 1.0:
                 break
             batch = as_batch(next(batches))
-            with torch.inference_mode():
-                taught_states = hidden_states(teacher, batch)
-            theirs = tuple(state.clone() for state in taught_states)
-            mask = batch["attention_mask"]
-            if progress < LAYERS_FIRST and hasattr(_encoder(student), "layers"):
-                loss = layer_loss(_encoder(student), theirs, mask)
-            else:
-                ours = hidden_states(student, batch)
-                loss = hidden_loss(ours, theirs, mask)
-                recent = [*recent[-7:], agreement(ours[-1].detach(), theirs[-1], mask)]
             for group in optimizer.param_groups:
                 group["lr"] = lr * group["rate"] * _schedule(progress)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
-            optimizer.step()
+            loss, found = _step(student, teacher, batch, optimizer, progress < LAYERS_FIRST)
+            if found:
+                recent = [*recent[-7:], found]
             if step % 20 == 0:
-                found = "  ".join(f"{name} {value:.4f}" for name, value in _mean(recent).items())
-                say(f"step {step}  {elapsed:.1f} min  loss {loss.item():.4f}  {found}".rstrip())
+                near = "  ".join(f"{name} {value:.4f}" for name, value in _mean(recent).items())
+                say(f"step {step}  {elapsed:.1f} min  loss {loss:.4f}  {near}".rstrip())
     finally:
         student.train(trained)
         teacher.train(taught)
     return _mean(recent)
+
+
+def _step(
+    student: nn.Module,
+    teacher: nn.Module,
+    batch: dict[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    by_layer: bool,
+) -> tuple[float, dict[str, float]]:
+    """One update; the loss, and the agreement if the whole student was run."""
+    mask = batch["attention_mask"]
+    with torch.no_grad():
+        theirs = hidden_states(teacher, batch)
+    with torch.enable_grad():
+        if by_layer and hasattr(_encoder(student), "layers"):
+            loss, found = layer_loss(_encoder(student), theirs, mask), {}
+        else:
+            ours = hidden_states(student, batch)
+            loss = hidden_loss(ours, theirs, mask)
+            found = agreement(ours[-1].detach(), theirs[-1], mask)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+    torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
+    optimizer.step()
+    return loss.item(), found
 
 
 def _schedule(progress: float) -> float:

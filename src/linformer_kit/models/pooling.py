@@ -50,9 +50,7 @@ class ClassificationHead(nn.Module):
     def __init__(self, config: LinformerConfig, outputs: int) -> None:
         super().__init__()
         self.dropout = classifier_dropout(config)
-        self.activation = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}[
-            config.classifier_act
-        ]
+        self.activation: Callable[[Tensor], Tensor] = _ACTIVATIONS[config.classifier_act]
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.out_proj = nn.Linear(config.hidden_size, outputs)
 
