@@ -1,0 +1,140 @@
+"""linformer convert: a folder that loads everywhere, and one line for each mistake."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, PreTrainedTokenizerFast
+
+from linformer_kit.cli.app import run
+from linformer_kit.models import LinformerForMaskedLM, LinformerModel
+
+from ..convert.pretrained import pretrained
+
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "saw",
+    "one",
+    "dog",
+    "run",
+    "far",
+    "from",
+    "its",
+    "own",
+    "small",
+    "red",
+    "house",
+]
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A folder of a masked language model with a tokenizer of words."""
+    vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [("[CLS]", 2), ("[SEP]", 3)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=ends
+    )
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        model_max_length=20,
+    )
+    folder = tmp_path / "bert"
+    pretrained("Bert", "ForMaskedLM").save_pretrained(folder)
+    fast.save_pretrained(folder)
+    return folder
+
+
+def test_a_folder_that_reads_longer_and_says_how_near_it_is(source, tmp_path, capsys):
+    text, out = tmp_path / "book.txt", tmp_path / "longer"
+    text.write_text(" ".join(WORDS * 20))
+    sizes = ["--max-length", "80", "--k", "8", "--window", "20"]
+    assert run(["convert", str(source), "--out", str(out), *sizes, "--text", str(text)]) == 0
+    shown = capsys.readouterr().out
+    assert "embeddings 1.0000, tokens 1.0000" in shown  # the window covers what both can read
+    assert "LinformerForMaskedLM, reads 80 tokens" in shown
+    model = LinformerForMaskedLM.from_pretrained(out)
+    assert model(torch.randint(4, 20, (1, 80))).logits.shape == (1, 80, 60)
+    assert isinstance(AutoModel.from_pretrained(out), LinformerModel)
+    assert AutoTokenizer.from_pretrained(out).model_max_length == 80
+    assert json.loads((out / "conversion.json").read_text())["options"]["window"] == 20
+
+
+def test_what_is_there_is_left_alone(source, tmp_path, capsys):
+    out = tmp_path / "mine"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine")
+    assert run(["convert", str(source), "--out", str(out), "--k", "4"]) == 2
+    assert "is not empty: it is left alone" in capsys.readouterr().err
+    assert [path.name for path in out.iterdir()] == ["notes.txt"]
+
+
+class Harmful:
+    def __reduce__(self):
+        return (open, ("/nonexistent/harm", "w"))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--k", "30"], "k must be at most max_position_embeddings"),
+        (["--keep-full", "a"], "--keep-full must be numbers of layers with commas"),
+        (["--k", "4", "--keep-full", "9"], "full_layers must be different numbers from 0 to 2"),
+        (["--k", "4", "--positions", "guess"], "must be one of 'copy', 'interpolate', 'spread'"),
+        (["--k", "4", "--text", "nowhere.txt"], "cannot read nowhere.txt"),
+        (["--k", "0", "--window", "0"], "Only with a window may it be 0"),
+    ],
+)
+def test_a_mistake_is_one_line(source, tmp_path, capsys, options, message):
+    assert run(["convert", str(source), "--out", str(tmp_path / "out"), *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert not (tmp_path / "out").exists()
+
+
+def test_text_that_is_too_short_is_told(source, tmp_path, capsys):
+    text = tmp_path / "short.txt"
+    text.write_text("the cat")
+    given = ["--out", str(tmp_path / "out"), "--k", "4", "--text", str(text)]
+    assert run(["convert", str(source), *given]) == 2
+    assert "the text has no piece of 20 tokens" in capsys.readouterr().err
+
+
+def test_another_architecture_is_named(tmp_path, capsys):
+    config = GPT2Config(vocab_size=20, n_positions=16, n_embd=8, n_layer=1, n_head=2)
+    GPT2Model(config).save_pretrained(tmp_path / "gpt")
+    assert run(["convert", str(tmp_path / "gpt"), "--out", str(tmp_path / "out")]) == 2
+    assert "convert knows bert, roberta" in capsys.readouterr().err
+
+
+def test_a_pickle_that_runs_code_is_refused(source, tmp_path, capsys):
+    (source / "model.safetensors").unlink()
+    (source / "pytorch_model.bin").write_bytes(pickle.dumps({"bert": Harmful()}))
+    assert run(["convert", str(source), "--out", str(tmp_path / "out"), "--k", "4"]) == 2
+    error = capsys.readouterr().err
+    assert "cannot load the model" in error
+    assert "Traceback" not in error
+
+
+def test_a_state_dict_of_tensors_in_a_pickle_is_read(source, tmp_path, capsys):
+    model = pretrained("Bert", "ForMaskedLM")
+    (source / "model.safetensors").unlink()
+    torch.save(model.state_dict(), source / "pytorch_model.bin")
+    assert run(["convert", str(source), "--out", str(tmp_path / "out"), "--k", "4"]) == 0
