@@ -138,3 +138,33 @@ def test_a_state_dict_of_tensors_in_a_pickle_is_read(source, tmp_path, capsys):
     (source / "model.safetensors").unlink()
     torch.save(model.state_dict(), source / "pytorch_model.bin")
     assert run(["convert", str(source), "--out", str(tmp_path / "out"), "--k", "4"]) == 0
+
+
+def test_a_checkpoint_of_an_earlier_package(tmp_path, capsys):
+    package = pytest.importorskip("linformer.linformer")
+    torch.manual_seed(0)
+    theirs = package.LinformerLM(num_tokens=30, dim=16, seq_len=24, depth=2, k=4, heads=2).eval()
+    torch.save(theirs.state_dict(), tmp_path / "old.pt")
+    given = [str(tmp_path / "old.pt"), "--from", "linformer", "--option", "heads=2"]
+    assert run(["convert", *given, "--out", str(tmp_path / "new")]) == 0
+    assert "with the outputs of" in capsys.readouterr().out
+    ids = torch.randint(0, 30, (2, 24))
+    ours = LinformerForMaskedLM.from_pretrained(tmp_path / "new").eval()
+    with torch.no_grad():
+        torch.testing.assert_close(ours(ids).logits, theirs(ids), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--from", "linformers"], "source must be one of linformer, linformer-pytorch, fairseq"),
+        (["--option", "heads=2"], "--option belongs to --from"),
+        (["--from", "linformer", "--option", "heads"], "--option must be KEY=VALUE"),
+        (["--from", "linformer", "--option", "legs=2"], "takes the options"),
+        (["--from", "linformer"], "cannot read the checkpoint"),
+    ],
+)
+def test_a_mistake_about_an_earlier_package_is_one_line(tmp_path, capsys, given, message):
+    missing = str(tmp_path / "missing.pt")
+    assert run(["convert", missing, "--out", str(tmp_path / "out"), *given]) == 2
+    assert message in capsys.readouterr().err

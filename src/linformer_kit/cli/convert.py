@@ -12,7 +12,10 @@ from .toolkit import packages
 
 def convert(
     model: Annotated[
-        str, typer.Argument(help="The folder of a pretrained model, or its name on the hub.")
+        str,
+        typer.Argument(
+            help="The folder of a pretrained model, its name on the hub, or with --from a file."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     max_length: Annotated[
@@ -38,9 +41,22 @@ def convert(
         list[Path] | None,
         typer.Option(help="Text to compare the result with the model on; may be repeated."),
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="A checkpoint of linformer, linformer-pytorch or fairseq; same outputs."
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(help="With --from: what a checkpoint does not say, such as heads=8."),
+    ] = None,
 ) -> None:
     """Turn a BERT-like encoder into a Linformer: the same weights, nothing is trained."""
     with packages():
+        if source is not None or option:
+            _convert_earlier(Path(model), source, option or [], out)
+            return
         from ..convert import convert as converted
         from ..convert.compare_outputs import compare_on_texts
         from ..convert.teacher import check_new_folder, load_teacher, save_converted
@@ -76,6 +92,29 @@ def convert(
         save_converted(student, tokenizer, out, source=model, record=record)
         length = student.config.max_position_embeddings
         typer.echo(f"{out}: {type(student).__name__}, reads {length:,} tokens.")
+
+
+def _convert_earlier(path: Path, source: str | None, options: list[str], out: Path) -> None:
+    """A checkpoint of an earlier implementation; the other options have no meaning for it."""
+    from ..config import yaml_text
+    from ..convert.earlier import convert_file
+    from ..convert.teacher import check_new_folder, save_converted
+
+    if source is None:
+        raise UserError("--option belongs to --from linformer, linformer-pytorch or fairseq.")
+    check_new_folder(out)
+    given = {}
+    for text in options:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--option must be KEY=VALUE, such as heads=8: got {text!r}.")
+        with user_input(f"--option {name} cannot be read"):
+            given[name] = yaml_text.parse(value)
+    with user_input(f"cannot convert {path}"):
+        student = convert_file(path, source=source, **given)
+    record = {"source": str(path), "from": source, "options": given}
+    save_converted(student, None, out, source=str(path), record=record)
+    typer.echo(f"{out}: {type(student).__name__} with the outputs of {path} ({source}).")
 
 
 def _numbers(given: str) -> list[int]:
