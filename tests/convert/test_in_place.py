@@ -8,9 +8,8 @@ import copy
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
@@ -21,6 +20,9 @@ from linformer_kit import LinformerAttention, resize_max_length
 from linformer_kit.convert import linformerize, linformerized
 from linformer_kit.convert.swapped import LinformerMultiheadAttention, visible_keys
 from linformer_kit.core.window_attention import switch_off
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TINY: dict[str, Any] = {
     "hidden_size": 32,
@@ -170,6 +172,7 @@ CASES = {
     ),
 }
 MASKED = [name for name, case in CASES.items() if case.mask]
+CALLS = [(name, masked) for masked in (False, True) for name in (MASKED if masked else CASES)]
 
 
 def build(name: str) -> nn.Module:
@@ -178,6 +181,8 @@ def build(name: str) -> nn.Module:
     with torch.no_grad():  # biases start at zero, where a lost one would not be seen
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
+    if hasattr(model, "feature_extractor"):  # otherwise it wants a leaf as its input
+        model.feature_extractor._freeze_parameters()
     return model.double().eval()
 
 
@@ -216,14 +221,11 @@ def padding_of(case: Case, x: Tensor, real: int = 41) -> Tensor:
 
 
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
-@pytest.mark.parametrize("masked", [False, True], ids=["whole", "padded"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "masked"), CALLS)
 def test_a_window_over_the_input_gives_the_original_outputs_and_gradients(
     name: str, masked: bool, training: bool
 ) -> None:
     case = CASES[name]
-    if masked and not case.mask:
-        pytest.skip("takes no mask of padding")
     model = build(name).train(training)
     results = []
     for each in (model, linformerize(copy.deepcopy(model), max_length=N, k=5, window=70)):
@@ -234,10 +236,10 @@ def test_a_window_over_the_input_gives_the_original_outputs_and_gradients(
             real = real_positions(case, x, mask)
             y = y[real if y.shape[0] == B else real.t()]
         (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
-        results.append((y.detach(), x.grad, [p.grad for p in model.parameters()]))
+        results.append((y.detach(), x.grad))
     assert len([r for r in linformerized(each) if r.swapped]) == case.swapped
     assert len([r for r in linformerized(each) if not r.swapped]) == case.left_alone
-    for theirs, ours in zip(results[0][:2], results[1][:2], strict=True):
+    for theirs, ours in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
@@ -284,11 +286,12 @@ def test_multihead_attention_becomes_linformer_attention(kind: Any, bias: bool) 
     oracle = LinformerAttention(dim=M, num_heads=4, projection=kind, bias=bias, **options)
     ours = linformerize(theirs, projection=kind, **options)
     assert ours is theirs
-    parts = zip(*(t.chunk(3) for t in (ours.in_proj_weight, ours.in_proj_bias) if t is not None))
+    given = [t.chunk(3) for t in (ours.in_proj_weight, ours.in_proj_bias) if t is not None]
+    parts = zip(*given, strict=True)
     with torch.no_grad():
         for linear, part in zip((oracle.q_proj, oracle.k_proj, oracle.v_proj), parts, strict=True):
-            for own, given in zip(linear.parameters(), part, strict=True):
-                own.copy_(given)
+            for own, value in zip(linear.parameters(), part, strict=True):
+                own.copy_(value)
         oracle.out_proj.load_state_dict(ours.out_proj.state_dict())
         if oracle.row_bias is not None:
             oracle.row_bias.copy_(ours.linformer.row_bias)
@@ -439,7 +442,9 @@ def test_causal_and_cross_attention_are_left_alone_and_listed() -> None:
         *[(True, "")] * 2,
         *[(False, "causal attention"), (False, "cross-attention")] * 2,
     ]
-    torch_model = linformerize(nn.Transformer(M, 4, 1, 1, 48), max_length=N, k=5, window=4)
+    torch_model = linformerize(
+        nn.Transformer(M, 4, 1, 1, 48, batch_first=True), max_length=N, k=5, window=4
+    )
     assert [(r.name, r.kind, r.swapped, r.why, r.k) for r in linformerized(torch_model)] == [
         ("encoder.layers.0.self_attn", "LinformerMultiheadAttention", True, "", 5),
         ("decoder.layers.0.self_attn", "MultiheadAttention", False, "causal attention", None),

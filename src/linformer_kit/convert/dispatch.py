@@ -18,6 +18,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import bidirectional_mask_function
 
+from ..core.chunk_attention import hidden_bias
 from .swapped import CHILD, SwappedAttention, visible_keys
 
 if TYPE_CHECKING:
@@ -76,8 +77,7 @@ class _Implementation:
         if attention_mask is not None and attention_mask.dim() == 2:
             attention_mask = attention_mask[:, None, None]
             if self.base == "eager":
-                low = torch.finfo(query.dtype).min
-                attention_mask = torch.where(attention_mask, 0.0, low).to(query.dtype)
+                attention_mask = hidden_bias(attention_mask, query.dtype)
         if self.base == "eager":
             base = sys.modules[type(module).__module__].eager_attention_forward
         else:

@@ -7,7 +7,7 @@ under the name `linformer` of each attention module that was swapped.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from ..core.projection_kinds import ProjectionKind, Sharing
+
+Model = TypeVar("Model", bound=nn.Module)
 
 KEPT = "kept exact"
 
@@ -35,7 +37,7 @@ class Record:
 
 
 def linformerize(
-    model: nn.Module,
+    model: Model,
     *,
     max_length: int,
     k: int | Sequence[int] = 128,
@@ -44,7 +46,7 @@ def linformerize(
     projection: ProjectionKind = "mean",
     sharing: Sharing = "kv",
     keep_full: Collection[int | str] = (),
-) -> nn.Module:
+) -> Model:
     """Exchange the bidirectional self-attention inside a model, in place; nothing is trained.
 
     Args:

@@ -77,9 +77,9 @@ def load_linformerized(folder: str | Path, *, into: nn.Module | None = None) -> 
     for name in settings:
         candidate = found.get(name)
         if candidate is None or candidate.why_not is not None or candidate.swapped:
-            why = (
-                "it has none" if candidate is None else candidate.why_not or "it is swapped already"
-            )
+            why = "it has no such attention"
+            if candidate is not None:
+                why = candidate.why_not or "it is swapped already"
             raise UserError(
                 f"{folder} has swapped attention {name!r}, which {type(into).__name__} cannot take "
                 f"over: {why}. Pass a module that is built as the one that was saved."
@@ -141,6 +141,8 @@ def _build(folder: Path, kind: str | None) -> nn.Module:
     built = getattr(transformers, kind, None)
     if not (isinstance(built, type) and _in_transformers(built)):
         raise UserError(f"{folder} needs the class {kind}, which this transformers does not have.")
+    if not (folder / "config.json").is_file():
+        raise UserError(f"cannot build {kind} from {folder}: it has no config.json.")
     with user_input(f"cannot build {kind} from {folder}"), quiet():
         config = built.config_class.from_pretrained(folder, local_files_only=True)
         model: Any = built(config)
@@ -161,7 +163,7 @@ def _load_weights(model: nn.Module, folder: Path) -> None:
     own = _own_tensors(model)
     fitting = {n: t for n, t in saved.items() if n in own and t.shape == own[n].shape}
     for name, tensor in fitting.items():
-        own[name].data = tensor.to(own[name].device)  # with the dtype that was saved
+        own[name].data = tensor.clone().to(own[name].device)  # aligned, of the dtype saved
     info = {
         "missing_keys": own.keys() - saved.keys(),
         "unexpected_keys": saved.keys() - own.keys(),
