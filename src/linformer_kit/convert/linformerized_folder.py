@@ -8,7 +8,7 @@ import json
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import UserError, user_input
 from ..models.load import check_weights, quiet
@@ -20,6 +20,7 @@ from .swapped import CHILD, Settings
 if TYPE_CHECKING:
     import torch
     from torch import nn
+    from transformers import PreTrainedModel
 
 SETTINGS_FILE = "linformerized.json"
 WEIGHTS_FILE = "linformerized.safetensors"
@@ -48,9 +49,10 @@ def save_linformerized(model: nn.Module, folder: str | Path) -> None:
         )
     library = _in_transformers(type(model))
     if library:
-        model.config.save_pretrained(folder)
-        if model.can_generate():
-            model.generation_config.save_pretrained(folder)
+        theirs = cast("PreTrainedModel", model)
+        theirs.config.save_pretrained(folder)
+        if theirs.can_generate():
+            theirs.generation_config.save_pretrained(folder)
     settings = {
         "format": FORMAT,
         "library": "transformers" if library else None,
@@ -101,14 +103,15 @@ def _own_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
     return {name: t for name, t in model.state_dict(keep_vars=True).items() if name not in tied}
 
 
-def _in_transformers(kind: type) -> bool:
+def _in_transformers(kind: object) -> bool:
     """Whether a class can be built by name from transformers alone."""
     if "transformers" not in sys.modules:
         return False
     import transformers
 
     return (
-        issubclass(kind, transformers.PreTrainedModel)
+        isinstance(kind, type)
+        and issubclass(kind, transformers.PreTrainedModel)
         and getattr(transformers, kind.__name__, None) is kind
     )
 
@@ -138,8 +141,8 @@ def _build(folder: Path, kind: str | None) -> nn.Module:
         )
     import transformers
 
-    built = getattr(transformers, kind, None)
-    if not (isinstance(built, type) and _in_transformers(built)):
+    built: Any = getattr(transformers, kind, None)
+    if not _in_transformers(built):
         raise UserError(f"{folder} needs the class {kind}, which this transformers does not have.")
     if not (folder / "config.json").is_file():
         raise UserError(f"cannot build {kind} from {folder}: it has no config.json.")
