@@ -86,12 +86,14 @@ class Case:
     swapped: int = 2
 
 
-def text(kind: type, config: type, **more: Any) -> Case:
+def text(kind: type, config: type, swapped: int = 2, left_alone: int = 0, **more: Any) -> Case:
     return Case(
         lambda: kind(config(**TEXT | {"pad_token_id": 1} | more)),
         "inputs_embeds",
         (B, N, M),
         "attention_mask",
+        swapped=swapped,
+        left_alone=left_alone,
     )
 
 
@@ -121,6 +123,45 @@ CASES = {
     "electra": text(T.ElectraModel, T.ElectraConfig, embedding_size=32),
     "esm": text(T.EsmModel, T.EsmConfig, position_embedding_type="rotary", mask_token_id=3),
     "esm-absolute": text(T.EsmModel, T.EsmConfig, mask_token_id=3),
+    "albert": text(T.AlbertModel, T.AlbertConfig, swapped=1, embedding_size=32),
+    "eurobert": text(  # rotary, two heads share keys
+        T.EuroBertModel,
+        T.EuroBertConfig,
+        num_key_value_heads=2,
+        bos_token_id=1,
+        eos_token_id=2,
+        mask_token_id=3,
+    ),
+    "modernbert": text(  # a layer of global and a layer of local attention
+        T.ModernBertModel,
+        T.ModernBertConfig,
+        swapped=1,
+        left_alone=1,
+        cls_token_id=1,
+        sep_token_id=2,
+        bos_token_id=1,
+        eos_token_id=2,
+    ),
+    "bart": Case(
+        lambda: T.BartModel(
+            T.BartConfig(
+                vocab_size=50,
+                d_model=32,
+                encoder_layers=2,
+                decoder_layers=1,
+                encoder_attention_heads=4,
+                decoder_attention_heads=4,
+                encoder_ffn_dim=48,
+                decoder_ffn_dim=48,
+                dropout=0.0,
+            )
+        ),
+        "inputs_embeds",
+        (B, N, M),
+        "attention_mask",
+        others={"decoder_input_ids": torch.tensor([[2, 4, 5], [2, 6, 7]])},
+        left_alone=2,
+    ),
     "distilbert": Case(
         lambda: T.DistilBertModel(
             T.DistilBertConfig(
@@ -193,17 +234,18 @@ def output(result: Any) -> Tensor:
 
 
 def call(case: Case, model: nn.Module, x: Tensor, mask: Tensor | None = None) -> Tensor:
-    arguments = {case.differentiable: x} | case.others
+    arguments = {case.differentiable: x}
+    arguments |= {name: tensor[-x.shape[0] :] for name, tensor in case.others.items()}
     if mask is not None:
         assert case.mask
         arguments[case.mask] = ~mask if case.differentiable == "src" else mask.long()
     return output(model(**arguments))
 
 
-def real_positions(case: Case, x: Tensor, mask: Tensor | None) -> Tensor:
-    """Which outputs are of real positions, (B, N)."""
-    if mask is None or mask.shape[1] == N:
-        return mask if mask is not None else torch.ones(B, N, dtype=torch.bool)
+def real_positions(mask: Tensor) -> Tensor:
+    """Which outputs are of real positions, (B, N): of a mask of positions or of a sound."""
+    if mask.shape[1] == N:
+        return mask
     frames = ((mask.sum(1) - 10) // 5 + 1 - 4) // 4 + 1
     return torch.arange(N) < frames[:, None]
 
@@ -220,20 +262,23 @@ def padding_of(case: Case, x: Tensor, real: int = 41) -> Tensor:
     return mask
 
 
+@pytest.mark.parametrize(
+    "options", [{"k": 5, "window": 70}, {"k": 80, "window": 4}, {"k": 80, "window": 0}], ids=str
+)
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize(("name", "masked"), CALLS)
-def test_a_window_over_the_input_gives_the_original_outputs_and_gradients(
-    name: str, masked: bool, training: bool
+def test_a_window_over_the_input_or_a_row_for_each_position_gives_the_original(
+    name: str, masked: bool, training: bool, options: dict[str, int]
 ) -> None:
     case = CASES[name]
     model = build(name).train(training)
     results = []
-    for each in (model, linformerize(copy.deepcopy(model), max_length=N, k=5, window=70)):
+    for each in (model, linformerize(copy.deepcopy(model), max_length=80, **options)):
         x = input_of(case).requires_grad_()
         mask = padding_of(case, x) if masked else None
         y = call(case, each, x, mask)
-        if masked:
-            real = real_positions(case, x, mask)
+        if mask is not None and y.shape[-2] != 3:  # not of a decoder
+            real = real_positions(mask)
             y = y[real if y.shape[0] == B else real.t()]
         (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
         results.append((y.detach(), x.grad))
@@ -593,6 +638,17 @@ def test_a_window_or_rows_alone() -> None:
     torch.testing.assert_close(both(x), window(x))
 
 
+@pytest.mark.slow
+def test_compiled_models_give_the_same() -> None:
+    for name in ("bert", "torch-encoder"):
+        case = CASES[name]
+        model = linformerize(build(name), max_length=N, k=5, window=4)
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        x = input_of(case)
+        mask = padding_of(case, x)
+        torch.testing.assert_close(call(case, compiled, x, mask), call(case, model, x, mask))
+
+
 def test_exact_attention_can_be_switched_back_on() -> None:
     case, model = CASES["bert"], build("bert")
     x = input_of(case)
@@ -611,6 +667,7 @@ def test_an_attention_used_twice_is_swapped_once() -> None:
     assert isinstance(layer.self_attn, LinformerMultiheadAttention)
 
 
+@pytest.mark.slow
 def test_a_pickled_model_runs_in_another_process(tmp_path: Any) -> None:
     model = linformerize(build("bert").float(), max_length=N, k=5, window=4)
     ids = torch.arange(2, 42)[None]

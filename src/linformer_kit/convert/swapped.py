@@ -94,7 +94,8 @@ class SwappedAttention(nn.Module):
         """
         if mask is not None:
             checks.padding_mask("mask", mask, query)
-        if self.branch == "both" and query.shape[1] <= 2 * self.window:
+        short = not torch.compiler.is_compiling() and query.shape[1] <= 2 * self.window
+        if short and self.branch == "both":  # in a graph the length may be a symbol
             heads = (rows.transpose(1, 2) for rows in (query, key, value))
             shown = None if mask is None else mask[:, None, None]
             return sdpa(*heads, mask=shown, drop=drop).transpose(1, 2)
