@@ -7,6 +7,7 @@ they do not know is refused when the model is called, see `dispatch.py`.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import re
 from dataclasses import dataclass
@@ -43,9 +44,9 @@ ATTRIBUTES = (
     ("bias_k", "add_bias_kv is set"),
 )
 RELATIVE = r"relative|rel_pos|position_bias|pos_bias|distance_embedding"
-INTERFACE = "ALL_ATTENTION_FUNCTIONS"
-CAUSAL_MASKS = {"create_causal_mask", "create_sliding_window_causal_mask"}
-OPEN_MASKS = {"create_bidirectional_mask", "create_bidirectional_sliding_window_mask"}
+INTERFACE = frozenset({"ALL_ATTENTION_FUNCTIONS"})
+CAUSAL_MASKS = frozenset({"create_causal_mask", "create_sliding_window_causal_mask"})
+OPEN_MASKS = frozenset({"create_bidirectional_mask", "create_bidirectional_sliding_window_mask"})
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "num_attn_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 
@@ -71,9 +72,8 @@ def attentions(model: nn.Module) -> list[Candidate]:
         if module in parents:
             continue
         parents[module] = above
-        why = _reason(name, module, above)
-        if why != "":
-            found.append(Candidate(name, module, why))
+        if _is_attention(module):
+            found.append(Candidate(name, module, _reason(name, module, above)))
     inner = {m for c in found for _, m in parents[c.module]}  # a module that contains attention
     return [c for c in found if c.module not in inner]
 
@@ -101,14 +101,17 @@ def _walk(
             yield from _walk(child, path, [*above, (name, module)])
 
 
+def _is_attention(module: nn.Module) -> bool:
+    named = "Attention" in type(module).__name__ and next(module.parameters(), None) is not None
+    return named or uses(type(module), INTERFACE)
+
+
 def _reason(name: str, module: nn.Module, above: list[tuple[str, nn.Module]]) -> str | None:
-    """Why an attention is left alone; None if it can be swapped, "" if it is no attention."""
+    """Why an attention is left alone; None if it can be swapped."""
     kind = type(module)
     if isinstance(module, nn.MultiheadAttention):
         return _reason_torch(name, module, above)
-    if not uses(kind, {INTERFACE}):
-        if not re.search(r"Attention", kind.__name__) or not any(True for _ in module.parameters()):
-            return ""
+    if not uses(kind, INTERFACE):
         return "its code does not use an attention interface that can be swapped"
     if not hasattr(module, "config"):
         return "it has no config that names its attention function"
@@ -139,7 +142,7 @@ def _reason_torch(
 
 def _by_name(name: str, module: nn.Module, above: list[tuple[str, nn.Module]]) -> str | None:
     parent = type(above[-1][1]).__name__ if above else ""
-    last = ".".join(name.split(".")[-3:])
+    last = ".".join(name.split(".")[-2:])
     for patterns, text in (
         (CLASS_NAMES, type(module).__name__),
         (PARENT_NAMES, parent),
@@ -169,7 +172,8 @@ def _reason_masks(attention: nn.Module, above: list[tuple[str, nn.Module]]) -> s
     return None
 
 
-def uses(kind: type, names: set[str]) -> bool:
+@functools.cache
+def uses(kind: type, names: frozenset[str]) -> bool:
     """Whether the code of a class, apart from what every model inherits, uses one of the names."""
     for base in kind.__mro__:
         library = base.__module__.startswith(("torch.", "builtins", "transformers."))
