@@ -103,7 +103,7 @@ def _walk(
 
 def _is_attention(module: nn.Module) -> bool:
     named = "Attention" in type(module).__name__ and next(module.parameters(), None) is not None
-    return named or uses(type(module), INTERFACE)
+    return named or isinstance(module, nn.MultiheadAttention) or uses(type(module), INTERFACE)
 
 
 def _reason(name: str, module: nn.Module, above: list[tuple[str, nn.Module]]) -> str | None:
