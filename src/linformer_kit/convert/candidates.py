@@ -7,7 +7,6 @@ they do not know is refused when the model is called, see `dispatch.py`.
 
 from __future__ import annotations
 
-import functools
 import inspect
 import re
 from dataclasses import dataclass
@@ -172,7 +171,6 @@ def _reason_masks(attention: nn.Module, above: list[tuple[str, nn.Module]]) -> s
     return None
 
 
-@functools.cache
 def uses(kind: type, names: frozenset[str]) -> bool:
     """Whether the code of a class, apart from what every model inherits, uses one of the names."""
     for base in kind.__mro__:
