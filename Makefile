@@ -5,9 +5,11 @@ TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist worksteal
 DOCS_INSTALLED := .venv/.docs-installed
 BACKENDS := .venv-backends
 BACKENDS_INSTALLED := $(BACKENDS)/.installed
+LOWEST := .venv-lowest
+LOWEST_INSTALLED := $(LOWEST)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-backends check docs docs-serve clean
+.PHONY: help run test test-slow test-backends test-package test-lowest check docs docs-serve clean
 
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +33,16 @@ test-backends: $(BACKENDS_INSTALLED) ## Run the tests of the Keras layers on JAX
 	KERAS_BACKEND=tensorflow TF_CPP_MIN_LOG_LEVEL=2 $(BACKENDS)/bin/python -m pytest -q -p no:cacheprovider tests/keras; \
 	tensorflow=$$?; wait $$jax && exit $$tensorflow
 
+test-package: $(INSTALLED) ## Build the wheel and the sdist, and test both outside the checkout.
+	rm -rf build/package
+	$(BIN)/python -m build --outdir build/package
+	$(PYTHON) -m venv build/package/venv
+	build/package/venv/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt "$$(echo build/package/*.whl)[train]" pytest hypothesis
+	tests/package.sh build/package $(BIN)/python
+
+test-lowest: $(LOWEST_INSTALLED) ## Run the fast tests with the lowest versions that pyproject.toml names.
+	OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -q -p no:cacheprovider -n logical --dist worksteal -m 'not slow'
+
 check: $(INSTALLED) ## Lint, check format, types and imports, run the fast tests.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -45,7 +57,7 @@ docs-serve: $(DOCS_INSTALLED) ## Serve the documentation on http://127.0.0.1:800
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
 clean: ## Remove the environment and everything that tools have left; results/ and runs/ stay.
-	rm -rf .venv $(BACKENDS) build dist .pytest_cache site .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
+	rm -rf .venv $(BACKENDS) $(LOWEST) build dist .pytest_cache site .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt
@@ -64,4 +76,11 @@ $(BACKENDS_INSTALLED): pyproject.toml constraints.txt
 	@echo 'Installing JAX and TensorFlow into $(BACKENDS): a few minutes, once.'
 	$(PYTHON) -m venv $(BACKENDS)
 	$(BACKENDS)/bin/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[backends]'
+	@touch $@
+
+$(LOWEST_INSTALLED): pyproject.toml
+	@echo 'Installing the lowest versions into $(LOWEST): a few minutes, once.'
+	$(PYTHON) -m venv --clear $(LOWEST)
+	grep -oE '"[A-Za-z0-9_-]+>=[0-9.]+' pyproject.toml | sed 's/"//; s/>=/==/' > $(LOWEST)/floors.txt
+	$(LOWEST)/bin/python -m pip install -qq --disable-pip-version-check -c $(LOWEST)/floors.txt -e '.[dev]'
 	@touch $@

@@ -101,7 +101,7 @@ BENCHMARK = Benchmark(
                 rows=(("what", "what"), ("tokens", "tokens")),
                 across="projection",
                 columns=tuple(
-                    Column(title=f"{title}, {name}", of=name, field=field, show=show)
+                    Column(f"{title}, {name}", field, show, of=name)
                     for title, field, show in (
                         ("a token", "seconds_per_token", quantities.seconds),
                         ("cache", "cache_bytes", megabytes),

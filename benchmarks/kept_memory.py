@@ -71,7 +71,7 @@ BENCHMARK = Benchmark(
                 rows=(("n", "length"), ("k", "k")),
                 across="keep_memory",
                 columns=tuple(
-                    Column(title=f"{title}, {name}", of=name, field=field, show=show)
+                    Column(f"{title}, {name}", field, show, of=name)
                     for title, field, show in (
                         ("time", "best", quantities.seconds),
                         ("new pages", "new_pages", "{:,.0f}".format),

@@ -91,7 +91,7 @@ BENCHMARK = Benchmark(
                 rows=(("model", "kind"), ("n", "length")),
                 across="form",
                 columns=tuple(
-                    Column(title=f"{title}, {form}", of=form, field=field, show=show)
+                    Column(f"{title}, {form}", field, show, of=form)
                     for title, field, show in (
                         ("time", "best", quantities.seconds),
                         ("memory", "memory_work", megabytes),

@@ -67,6 +67,7 @@ def _ours(point: Point) -> nn.Module:
         num_heads=point.num_heads,
         max_length=point.length,
         k=point.k,
+        window=point.window,
         ff_dim=point.ff_dim,
         positions="learned",
     )
@@ -142,7 +143,9 @@ def _modernbert(point: Point) -> nn.Module:
 
 def _longformer(point: Point) -> nn.Module:
     config = _transformers().LongformerConfig(
-        **_config(point), attention_window=[_even(point.k)] * point.depth, bos_token_id=0
+        **_config(point),
+        attention_window=[2 * point.window or _even(point.k)] * point.depth,
+        bos_token_id=0,
     )
     return OnEmbeddings(_transformers().LongformerModel(config, add_pooling_layer=False))
 

@@ -9,7 +9,7 @@ difference between the outputs.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +21,7 @@ from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import Benchmark
 from linformer_kit.bench.implementations import KIT, missing
 from linformer_kit.bench.settings import Point, Settings, check_includes
-from linformer_kit.bench.step import make_input, make_step, memory_result, small
+from linformer_kit.bench.step import make_input, make_step, memory_cell, small
 from linformer_kit.cli.bench import main
 from linformer_kit.measure.cells import Cell
 from linformer_kit.measure.memory import Work
@@ -41,6 +41,7 @@ class PeersSettings(Settings):
 
     lengths: tuple[int, ...] = options.lengths((512, 1024, 2048, 4096), quick=(512,))
     k: int = options.k(256, about="Projected length, landmarks, features, window.", quick=64)
+    window: int = options.window()
     dim: int = options.dim(512, quick=64)
     heads: int = options.heads(8, quick=2)
     depth: int = options.depth(3, quick=1)
@@ -55,12 +56,12 @@ class PeersSettings(Settings):
 
     def check(self) -> None:
         check_includes("peers", self.peers, KIT)
-        for point in self.points:
-            point.check_fits()
+        super().check()
 
     @property
     def points(self) -> list[Point]:
         sizes = {"dim": self.dim, "num_heads": self.heads, "k": self.k, "depth": self.depth}
+        sizes["window"] = self.window  # of Longformer too; without one it has k positions
         return [Point(length=length, batch=self.batch, **sizes) for length in self.lengths]
 
 
@@ -104,7 +105,7 @@ def _equality_cell(settings: PeersSettings, name: str) -> Cell:
         say("comparing outputs")
         return [{"difference": largest_difference(name, point, seed=settings.seed)}]
 
-    own = {"what": "equality", "model": name, **asdict(point)}
+    own = {"what": "equality", "model": name, **point.as_record()}
     return Cell(name=f"{name}, equality", settings=own, run=run)
 
 
@@ -128,7 +129,7 @@ def _time_cell(settings: PeersSettings, present: list[str], point: Point, mode: 
         settings={
             "what": "time",
             "mode": mode,
-            **asdict(point),
+            **point.as_record(),
             "peers": present,
             "rounds": settings.rounds,
         },
@@ -139,17 +140,13 @@ def _time_cell(settings: PeersSettings, present: list[str], point: Point, mode: 
 
 
 def _memory_cell(settings: PeersSettings, point: Point, name: str) -> Cell:
-    own = {"model": name, "seed": settings.seed, "threads": settings.threads}
-
-    def run(say: Say, _: Sequence[Record]) -> list[Record]:
-        say("memory of a training step")
-        return [memory_result("benchmarks.peers:memory_of_peer", {**own, "point": asdict(point)})]
-
-    return Cell(
-        name=f"n {point.length:,}, {name}",
-        settings={"what": "memory", "mode": "training", "model": name, **asdict(point)},
+    common = {"seed": settings.seed, "threads": settings.threads}
+    return memory_cell(
+        f"n {point.length:,}, {name}",
+        {"mode": "training", "model": name, **point.as_record()},
+        "benchmarks.peers:memory_of_peer",
+        {"model": name, **common, "point": point.as_record()},
         work=100 + point.length / 40,
-        run=run,
     )
 
 

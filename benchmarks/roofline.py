@@ -10,7 +10,7 @@ at most at min(GEMM rate, bandwidth * f / b): its roof.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -64,10 +64,6 @@ class RooflineSettings(Settings):
     gemm_size: int = options.size(
         GEMM_SIZE, about="Size of the matrix product.", quick=512, high=2**15
     )
-
-    def check(self) -> None:
-        for point in self.points:
-            point.check_fits()
 
     @property
     def points(self) -> list[Point]:
@@ -192,7 +188,7 @@ def _cell(settings: RooflineSettings, point: Point) -> Cell:
             for o in found
         ]
 
-    sizes = {name: size for name, size in asdict(point).items() if name != "depth"}
+    sizes = {name: size for name, size in point.as_record().items() if name != "depth"}
     return Cell(
         name=f"n {point.length:,}, k {point.k}",
         settings={**sizes, "rounds": settings.rounds, "gemm_size": settings.gemm_size},

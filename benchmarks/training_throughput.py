@@ -33,11 +33,7 @@ def configuration(arguments: argparse.Namespace, folder: Path) -> Any:
     values = {
         "task": "mlm",
         "run": str(folder / "run"),
-        "data": {
-            "train": "python-docs",
-            "max_length": arguments.length,
-            "cache": arguments.cache,
-        },
+        "data": {"train": "python-docs", "max_length": arguments.length, "cache": arguments.cache},
         "tokenizer": {"vocab_size": arguments.vocabulary},
         "model": {
             "hidden_size": arguments.dim,

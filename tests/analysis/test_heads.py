@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from linformer_kit.analysis.encoders import load_encoder
-from linformer_kit.analysis.heads import HeadsOptions, look_at_heads
+from linformer_kit.analysis.heads import HeadsOptions, analyse_head
 from linformer_kit.analysis.heads_view import figures, sheet
 from linformer_kit.config.schema import TokenizerSection
 from linformer_kit.data import tokenizer as tokenizers
@@ -36,7 +36,7 @@ def save_linformer(folder: Path, **more: object) -> Path:
 def test_a_learned_e_is_shown_as_it_is(tmp_path, text, sharing):
     encoder = load_encoder(str(save_linformer(tmp_path, sharing=sharing)))
     options = HeadsOptions(layer=2, head=2, length=32)
-    record = look_at_heads(encoder, [str(text)], options, machine=MACHINE)
+    record = analyse_head(encoder, [str(text)], options, machine=MACHINE)
     core = encoder.model.encoder
     projection = core.projection or core.layers[1].attention.projection
     weight = projection.weight.detach().flatten(0, 1)  # (sides * heads, k, n)
@@ -50,7 +50,7 @@ def test_a_learned_e_is_shown_as_it_is(tmp_path, text, sharing):
 @pytest.mark.parametrize("projection", ["conv", "mean", "fixed", "dynamic"])
 def test_every_kind_of_matrix_can_be_shown(tmp_path, text, projection):
     encoder = load_encoder(str(save_linformer(tmp_path, projection=projection)))
-    record = look_at_heads(encoder, [str(text)], HeadsOptions(length=32), machine=MACHINE)
+    record = analyse_head(encoder, [str(text)], HeadsOptions(length=32), machine=MACHINE)
     assert len(record["rows"]) == 8
     assert len(sheet(record).rows) == 8
     assert len(figures(record)) == 1 + len(record["matrices"])
@@ -61,7 +61,7 @@ def test_every_kind_of_matrix_can_be_shown(tmp_path, text, projection):
 
 def test_a_shorter_text_shows_the_part_of_e_that_is_used(tmp_path, text):
     encoder = load_encoder(str(save_linformer(tmp_path)))
-    record = look_at_heads(encoder, [str(text)], HeadsOptions(length=20), machine=MACHINE)
+    record = analyse_head(encoder, [str(text)], HeadsOptions(length=20), machine=MACHINE)
     assert record["matrices"][0]["columns"] == 20
 
 
@@ -75,17 +75,17 @@ def test_a_shorter_text_shows_the_part_of_e_that_is_used(tmp_path, text):
 def test_a_head_that_is_not_there_is_refused(tmp_path, text, options, message):
     encoder = load_encoder(str(save_linformer(tmp_path)))
     with pytest.raises(ValueError, match=message):
-        look_at_heads(encoder, [str(text)], HeadsOptions(length=32, **options), machine=MACHINE)
+        analyse_head(encoder, [str(text)], HeadsOptions(length=32, **options), machine=MACHINE)
 
 
 def test_a_model_without_e_is_refused(tmp_path, text):
     options = HeadsOptions(length=32)
     vanilla = load_encoder(str(save_linformer(tmp_path / "full", projection="full", k=None)))
     with pytest.raises(ValueError, match="projection='full', the vanilla Transformer"):
-        look_at_heads(vanilla, [str(text)], options, machine=MACHINE)
+        analyse_head(vanilla, [str(text)], options, machine=MACHINE)
     bert = load_encoder(str(save_bert(tmp_path / "bert")))
     with pytest.raises(ValueError, match=r"is no Linformer, and has no E to look at.*'bert'"):
-        look_at_heads(bert, [str(text)], options, machine=MACHINE)
+        analyse_head(bert, [str(text)], options, machine=MACHINE)
 
 
 def test_a_text_of_bytes_is_shown_in_the_table(tmp_path):
@@ -98,17 +98,10 @@ def test_a_text_of_bytes_is_shown_in_the_table(tmp_path):
     LinformerModel(LinformerConfig(**options, **sizes, k=8)).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     (tmp_path / "text.txt").write_text(text)
-    record = look_at_heads(
+    record = analyse_head(
         load_encoder(str(tmp_path)), [str(tmp_path / "text.txt")], HeadsOptions(), machine=MACHINE
     )
     shown = " ".join(row[-1].text for row in sheet(record).rows)
     assert "↵@" in shown
     assert not any(sign in shown for sign in "ĠĊâĢĿ")
     json.dumps(record, allow_nan=False)
-
-
-def test_records_of_older_versions_are_shown():
-    old = {"token": "Ġthe", "position": 3, "share": 0.5, "sign": -1}
-    row = {"used": 1.0, "middle": 1.0, "width": 1.0, "positions_in_use": 1.0, "tokens": [old]}
-    record = {"rows": [row], "length": 8, "layer": 1, "head": 1, "model": "a", "machine": MACHINE}
-    assert sheet(record).rows[0][-1].text == "-the@3"

@@ -190,7 +190,7 @@ def test_records_that_cannot_be_written_are_one_line(tmp_path, before, folder, m
     out = tmp_path / folder / "records.jsonl"
     code = (
         "from linformer_kit.bench import growth\n"
-        "growth.step_memory = lambda *a, **k: {'note': None}\n"
+        "growth.memory_result = lambda *a, **k: {'note': None}\n"
         f"{before}"
         "from linformer_kit.cli import main\n"
         f"main({[*GROWTH.split(), '--out', str(out)]!r})"

@@ -24,7 +24,7 @@ def without_memory(given=None):
     """It is measured in processes of its own, which takes seconds."""
     from linformer_kit.bench import growth
 
-    growth.step_memory = lambda *args, **more: {"note": None}
+    growth.memory_result = lambda *args, **more: {"note": None}
 
 
 def die_while_appending(given):

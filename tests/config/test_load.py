@@ -60,7 +60,7 @@ def test_a_resolved_configuration_loads_as_the_same(tmp_path):
         ("train.step=3", "unknown key 'train.step'. Did you mean 'train.steps'?"),
         ("lr=3", "unknown key 'lr'. Did you mean 'train.lr'?"),
         ("model.hiden_size=3", "unknown key 'model.hiden_size'. Did you mean 'model.hidden_size'?"),
-        ("model.window=3", "'model.window' has no effect in the task 'mlm'"),
+        ("model.rotary=1", "'model.rotary' has no effect in the task 'mlm'"),
         ("train.steps=many", "train.steps: input should be a valid integer: got 'many' (str)."),
         ("train.steps=0", "train.steps: input should be greater than or equal to 1: got 0"),
         ("train.lr='1e-4'", "train.lr"),

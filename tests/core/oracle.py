@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import torch
+
 from linformer_kit.core import reference
 
 if TYPE_CHECKING:
@@ -29,9 +31,9 @@ def weights_of(layer: LinformerAttention) -> reference.ReferenceWeights:
 def compress_of(layer: LinformerAttention, side: int, projection: Projection) -> reference.Compress:
     kind = layer.kind
     if kind == "mean":
-        return reference.compress_by_mean(projection.width)
+        return reference.compress_by_pooling(projection.width, torch.mean)
     if kind == "max":
-        return reference.compress_by_max(projection.width)
+        return reference.compress_by_pooling(projection.width, torch.amax)
     weight = projection.weight[min(side, projection.weight.shape[0] - 1)]
     if kind in ("linear", "fixed"):
         return reference.compress_by_matrix(weight[:, : layer.k], keep_scale=projection.keep_scale)

@@ -6,14 +6,17 @@ import torch
 from torch import nn
 
 from linformer_kit import LinformerAttention, LinformerDecoder, LinformerEncoder
-from linformer_kit.core.cpu import blocks, feedforward
+from linformer_kit.core.cpu import blocks, chunk_attention, feedforward
 
 DIM, LENGTH = 4, 5
-MODELS = ["attention", "encoder", "decoder", "full-decoder", "cross-decoder"]
+DECODERS = ["decoder", "full-decoder", "cross-decoder"]
+MODELS = ["attention", "window-attention", "encoder", "window-encoder", *DECODERS]
 
 
 def build(name: str, **options) -> nn.Module:
     sizes = {"dim": DIM, "num_heads": 2}
+    if name.startswith("window-"):
+        return build(name.removeprefix("window-"), **{"window": 2, "global_tokens": 1} | options)
     if name == "attention":
         return LinformerAttention(**sizes | {"max_length": 7, "k": 3} | options)
     if name == "encoder":
@@ -57,6 +60,7 @@ def small_blocks(monkeypatch) -> None:
     """So that every input is longer than a block."""
     monkeypatch.setattr(blocks, "rows_in_block", lambda width: 2)
     monkeypatch.setattr(feedforward, "rows_in_block", lambda width: 1)
+    monkeypatch.setattr(chunk_attention, "rows_in_block", lambda width: 2)
 
 
 def jacobian(model: nn.Module, x: torch.Tensor, others: dict) -> torch.Tensor:

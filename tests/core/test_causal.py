@@ -227,3 +227,16 @@ def test_the_state_has_the_same_size_however_long_the_text():
 def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         layer_of("slots", **options)
+
+
+@pytest.mark.parametrize("k", [0, 3])
+@pytest.mark.parametrize("length", [3, 8, 9, 13])
+def test_a_trace_draws_the_dropout_of_forward(k, length):
+    torch.manual_seed(0)
+    layer = CausalLinformerAttention(dim=8, num_heads=2, k=k, window=4, dropout=0.4).double()
+    x = torch.randn(2, length, 8, dtype=torch.double)
+    found = []
+    for run in (layer, lambda x: layer.trace(x)[0]):
+        torch.manual_seed(3)
+        found.append(run(x))
+    assert_close(*found)

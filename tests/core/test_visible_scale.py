@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention, Plan
-from linformer_kit.core.projection import MAX_SCALE, visible_scale
+from linformer_kit.core.visible_scale import MAX_SCALE, visible_scale
 
 from .oracle import answer
 

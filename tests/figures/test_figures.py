@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -14,11 +15,12 @@ from linformer_kit.figures.figure import (
     Group,
     HeatMap,
     Line,
+    Panels,
     length_ticks,
     log_ticks,
 )
 from linformer_kit.figures.interactive import drawing, library
-from linformer_kit.figures.pictures import write_pictures
+from linformer_kit.figures.pictures import pictures
 
 CHART = Chart(
     name="chart",
@@ -63,10 +65,20 @@ def test_a_drawing_is_what_plotly_accepts(figure):
 
 
 @pytest.mark.parametrize("figure", [CHART, MAP, BARS], ids=lambda figure: figure.name)
-def test_pictures_are_png_and_svg(figure, tmp_path):
-    png, svg = write_pictures(figure, tmp_path / "new")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert figure.title in "".join(ET.parse(svg).getroot().itertext())
+def test_pictures_are_png_and_svg(figure):
+    png, svg = pictures(figure).values()
+    assert png.startswith(b"\x89PNG")
+    assert figure.title in "".join(ET.fromstring(svg).itertext())
+
+
+def test_panels_share_one_legend_and_have_error_bars():
+    lines = (replace(CHART.lines[0], errors=(0.1, 0.2)), CHART.lines[1])
+    panels = Panels(name="panels", charts=(replace(CHART, lines=lines),) * 3, columns=2)
+    found = pictures(panels, ["svg"])
+    assert set(found) == {"panels.svg"}
+    assert found["panels.svg"].count(b">ours<") == 1
+    errors = drawing(panels.charts[0])["data"][0]["error_y"]
+    assert errors == {"type": "data", "array": [0.1, 0.2]}
 
 
 def test_lengths_are_labelled_as_people_write_them():

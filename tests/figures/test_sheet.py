@@ -36,7 +36,6 @@ def test_a_row_of_another_length_is_refused():
 
 
 def test_text_begins_at_the_left():
-    sheet = Sheet(
-        title="t", columns=("a", "b", "c"), rows=(entries("x", "1", "what it does"),), words=1
-    )
-    assert sheet.as_markdown().splitlines()[1] == "| --- | ---: | --- |"
+    rows = (entries("x", "what it does", "1"),)
+    sheet = Sheet(title="t", columns=("a", "b", "c"), rows=rows, keys=2)
+    assert sheet.as_markdown().splitlines()[1] == "| --- | --- | ---: |"

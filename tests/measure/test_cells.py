@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from linformer_kit.measure.cells import Cell, Remaining, measure_cells, records_of, unfinished
+from linformer_kit.measure.cells import Cell, measure_cells, records_of, time_left, unfinished
 
 MACHINE = {"cpu": "a CPU", "threads": 2, "torch": "2", "seed": 0, "time": "now"}
 
@@ -82,10 +82,6 @@ def test_progress_tells_number_name_and_time_left():
 
 
 def test_time_left_follows_the_work():
-    now = [0.0]
-    clock = Remaining([1.0, 3.0, 6.0], now=lambda: now[0])
-    assert clock.in_words() == ""
-    now[0] = 20.0
-    clock.finish_one()
-    assert clock.seconds() == 180.0
-    assert clock.in_words() == " (about 3 min left)"
+    assert time_left(20.0, [1.0, 3.0, 6.0], 0) == ""
+    assert time_left(20.0, [1.0, 3.0, 6.0], 1) == " (about 3 min left)"
+    assert time_left(20.0, [1.0, 3.0, 1.0], 2) == " (about 5 s left)"

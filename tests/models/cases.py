@@ -32,12 +32,15 @@ SMALL: dict[str, Any] = {
     "max_position_embeddings": 24,
     "k": 6,
     "num_slots": 3,
-    "window": 4,
+    "decoder_window": 4,
     "num_labels": 3,
     "loss_chunk": 5,
     "decoder_start_token_id": 1,
     "eos_token_id": 2,
 }
+
+
+CAUSAL = ("LinformerDecoderModel", "LinformerForCausalLM")
 
 
 class Case(NamedTuple):
@@ -49,7 +52,8 @@ class Case(NamedTuple):
 
     def build(self, **options: Any) -> Any:
         torch.manual_seed(0)
-        return self.model(LinformerConfig(**SMALL | options)).eval()
+        causal = {"window": 4} if self.model.__name__ in CAUSAL else {}
+        return self.model(LinformerConfig(**SMALL | causal | options)).eval()
 
     def inputs(self, batch: int = 2, length: int = 20) -> dict[str, Tensor]:
         """With padding on the right of the second sample."""

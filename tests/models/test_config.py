@@ -66,7 +66,7 @@ def test_every_option_reaches_the_core():
     assert encoder.final_norm is None
     assert encoder.neighbours.weight.shape == (SMALL["hidden_size"], 3)
     assert encoder.layers[0].feed_forward.activation == "swiglu"
-    causal = LinformerForCausalLM(LinformerConfig(**SMALL, rotary=0.25)).linformer.decoder
+    causal = LinformerForCausalLM(LinformerConfig(**SMALL, window=4, rotary=0.25)).linformer.decoder
     attention = causal.layers[0].attention
     assert (attention.k, attention.window, attention.rotary_dim) == (3, 4, 2)
 
@@ -100,6 +100,9 @@ REFUSED = [
     ({"k": 30}, "got k=30, max_position_embeddings=24"),
     ({"k": [1, 2, 3]}, r"one for each of the 2 layers: got 3, \[1, 2, 3\]"),
     ({"k": None}, "needs k, the number of compressed rows: got k=None"),
+    ({"k": 0}, "k must be at least 1: got 0. Only with a window may it be 0: got window=0"),
+    ({"k": [6, 0]}, "k must be at least 1: got 0"),
+    ({"global_tokens": 1, "is_decoder": True}, "global tokens see all: got global_tokens=1"),
     ({"projection": "liner"}, "got 'liner'. Did you mean 'linear'"),
     ({"sharing": "heads"}, "sharing must be one of .*got 'heads'"),
     ({"hidden_act": "gelu_new"}, "hidden_act must be one of 'gelu', 'relu', 'swiglu': got"),
@@ -168,7 +171,7 @@ NEVER = {  # what no value of this type may be, beside NUMBERS
     "hidden_dropout_prob": (1, 1.5, True, None),
     "rotary": (1.01, None),
     "bias": (0, 1, None),
-    "k": (0, 2.0, [0], [6, 6.0], [[6]]),
+    "k": (2.0, [6, 6.0], [[6]]),
     "hidden_act": ("", "GELU", None, True),
     "pad_token_id": (1.5, True),
     "eos_token_id": (1.5, ["a"], [-1]),
@@ -278,8 +281,8 @@ DAMAGED = {
         "unexpected argument 'spiral'. If it stands in a config.json.*another version",
     ),
     "an older version's lack": (
-        json.dumps({name: value for name, value in WHOLE.items() if name != "window"}),
-        "lacks 'window': it was written by another version",
+        json.dumps({name: value for name, value in WHOLE.items() if name != "rotary"}),
+        "lacks 'rotary': it was written by another version",
     ),
     "nothing": ("{}", "lacks 'vocab_size', .* and [0-9]+ more: it was written by another version"),
     "a list": ("[1, 2]", r"must hold a JSON object: got \[1, 2\] \(list\)"),
@@ -348,3 +351,29 @@ def test_one_configuration_serves_every_model_unchanged():
     for model in (LinformerModel, LinformerForCausalLM, LinformerForConditionalGeneration):
         model(config)
     assert config.to_dict() == before
+
+
+def test_a_file_from_before_encoders_had_a_window_means_what_it_meant():
+    before = LinformerConfig(**SMALL).to_dict() | {"window": 128}
+    for name in ("global_tokens", "decoder_window"):
+        del before[name]
+    assert LinformerConfig.from_dict(before).encoder_arguments()["window"] == 0
+    causal = LinformerConfig.from_dict(before | {"is_decoder": True})
+    assert causal.decoder_arguments()["window"] == 128
+    both = LinformerConfig.from_dict(before | {"is_encoder_decoder": True, "window": 16})
+    assert both.encoder_arguments()["window"] == 0
+    assert both.of_decoder().decoder_arguments()["window"] == 16
+
+
+def test_the_window_of_each_kind_of_model():
+    options = SMALL | {"window": 3, "global_tokens": 2, "decoder_window": 5}
+    encoder = LinformerModel(LinformerConfig(**options)).encoder.layers[0].attention
+    assert (encoder.window, encoder.global_tokens) == (3, 2)
+    both = LinformerForConditionalGeneration(LinformerConfig(**options))
+    assert both.linformer.encoder.encoder.layers[0].attention.window == 3
+    assert both.linformer.decoder.decoder.layers[0].attention.window == 5
+    vanilla = LinformerModel(LinformerConfig(**options | {"projection": "full"}))
+    assert vanilla.encoder.layers[0].attention.window == 0
+    defaults = {name: value for name, value in SMALL.items() if name != "decoder_window"}
+    causal = LinformerForCausalLM(LinformerConfig(**defaults)).linformer.decoder
+    assert causal.layers[0].attention.window == 128

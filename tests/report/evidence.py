@@ -94,7 +94,7 @@ def spectrum_record() -> dict:
 
 def heads_record() -> dict:
     image = {"rows": 2, "columns": 2, "pooled": False, "values": [[0.1, -0.9], [0.5, 0.5]]}
-    token = {"token": "<b>", "position": 0, "share": 0.5, "sign": -1}
+    token = {"text": "<b>", "position": 0, "share": 0.5, "sign": -1}
     row = {"used": 0.5, "middle": 0.5, "width": 0.5, "positions_in_use": 1.5, "tokens": [token]}
     about = {"model": "run", "texts": ["t"], "length": 2, "layer": 1, "head": 1}
     return {

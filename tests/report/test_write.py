@@ -82,18 +82,6 @@ def test_a_file_in_the_place_of_the_folder_of_pictures_is_refused(evidence, tmp_
     assert (tmp_path / "report-figures").read_text() == "mine"
 
 
-def test_a_page_of_an_older_version_and_its_pictures_are_replaced(evidence, tmp_path):
-    page = tmp_path / "report.html"
-    page.write_text(
-        '<div class="brand"><span>linformer-kit</span><button class="theme" x></button>'
-    )
-    (tmp_path / "report-figures").mkdir()
-    old = tmp_path / "report-figures" / "growth-time.png"
-    old.write_text("an old picture")
-    write_report(evidence, page)
-    assert old.read_bytes().startswith(b"\x89PNG")
-
-
 def test_a_kill_while_writing_leaves_the_old_page(evidence, tmp_path, monkeypatch):
     from pathlib import Path
 

@@ -1,1 +1,1 @@
-"""Looking into trained models: is the attention low rank, and what does each head look at?"""
+"""Analysis of trained models: the rank of the attention, and what each head attends to."""

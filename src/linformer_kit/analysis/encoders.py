@@ -1,4 +1,4 @@
-"""A trained encoder to look into: its folder or name, its tokenizer, its attention."""
+"""Load a trained encoder with its tokenizer, and compute its attention weights."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TextEncoder:
 
 
 def load_encoder(name: str) -> TextEncoder:
-    """A folder of Hugging Face, one of our runs, or a name of the hub."""
+    """Load a Hugging Face folder, a run of `linformer train`, or a model of the hub."""
     transformers = _transformers()
     where = _model_folder(name)
     from ..models.load import check_safetensors, check_weights, quiet
@@ -68,14 +68,14 @@ def load_encoder(name: str) -> TextEncoder:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    check_weights(model, info, name, optional=("pooler",))  # a file may hold a head too
+    check_weights(model, info, name, optional=("pooler",))  # a file may contain a head too
     with user_input(f"cannot load the tokenizer of {name}"), quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     return TextEncoder(name, model.eval(), tokenizer, _longest(config, tokenizer))
 
 
 def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[list[int]]:
-    """The texts as token ids, in pieces of exactly `length` with the model's own ends."""
+    """The texts as token ids, in pieces of exactly `length` including special tokens."""
     if encoder.longest is not None and length > encoder.longest:
         raise ValueError(
             f"{encoder.name} takes at most {encoder.longest} tokens: got --length {length}. "
@@ -103,7 +103,7 @@ def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[
 
 
 def _transformers() -> Any:
-    """The library, with the models of this package known to it by name."""
+    """transformers, with the models of this package registered."""
     try:
         library = importlib.import_module("transformers")
         importlib.import_module("linformer_kit.models")
@@ -165,5 +165,5 @@ def _longest(config: Any, tokenizer: Any) -> int | None:
     if positions is None:
         return None
     if config.model_type in ("roberta", "xlm-roberta", "camembert", "longformer"):
-        return int(positions) - int(tokenizer.pad_token_id or 0) - 1  # positions start behind it
+        return int(positions) - int(tokenizer.pad_token_id or 0) - 1  # after the padding id
     return int(positions)

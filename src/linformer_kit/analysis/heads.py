@@ -47,7 +47,7 @@ class HeadsOptions:
             checks.positive("length", self.length)
 
 
-def look_at_heads(
+def analyse_head(
     encoder: TextEncoder, texts: Sequence[str], options: HeadsOptions, *, machine: Record
 ) -> Record:
     """The record of one head on the first piece of text, with the E of its layer."""
@@ -78,10 +78,7 @@ def look_at_heads(
         "attention": _image(rows, squares=False),
         **_exact(exact, layer.attention),
         "matrices": [
-            {
-                "name": _name(side, head, matrices),
-                **_image(matrices[side, head], squares=True),
-            }
+            {"name": _name(side, head, matrices), **_image(matrices[side, head], squares=True)}
             for side in range(matrices.shape[0])
             for head in range(matrices.shape[1])
         ],
@@ -134,14 +131,13 @@ def _core(encoder: TextEncoder) -> LinformerEncoder:
             f"{encoder.name} is no Linformer, and has no E to look at: got model_type "
             f"{encoder.model.config.model_type!r}. `linformer spectrum` looks into any encoder."
         )
-    first = core.layers[0]
-    assert isinstance(first, EncoderLayer)
-    if not all(layer.attention.k for layer in core.layers if layer.attention.kind != "full"):
+    layers = [layer.attention for layer in core.layers if isinstance(layer, EncoderLayer)]
+    if not all(layer.k for layer in layers if layer.kind != "full"):
         raise ValueError(
             f"{encoder.name} has a layer with k=0, a window and no E to look at. "
             "`linformer spectrum` looks into it."
         )
-    kind = first.attention.kind
+    kind = layers[0].kind
     if kind in ("full", "max"):
         reason = "the vanilla Transformer" if kind == "full" else "a maximum, which is no matrix"
         raise ValueError(
@@ -180,7 +176,7 @@ def _image(matrix: Tensor, *, squares: bool) -> dict[str, Any]:
 
 
 def _row(row: Tensor, tokens: list[str], used: float) -> Record:
-    """Where a row of E looks: the middle and the width of E_j^2, and its heaviest tokens."""
+    """A row of E: mean and standard deviation of positions under E_j^2, and its heaviest tokens."""
     share = row.double().square()
     share = share / share.sum().clamp_min(1e-30)
     place = torch.arange(len(row), dtype=torch.float64)
@@ -191,7 +187,7 @@ def _row(row: Tensor, tokens: list[str], used: float) -> Record:
         "used": round(used, 6),
         "middle": round(middle, 1),
         "width": round(width, 1),
-        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 for one, n for all alike
+        "positions_in_use": round(1 / float((share**2).sum()), 1),  # 1 to n
         "tokens": [
             {
                 "text": tokens[int(i)],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..figures.figure import Axis, HeatMap
 from ..figures.sheet import Entry, Sheet, entries
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 SHOWN = 12  # rows of the table
 
 
-def looks(records: Sequence[Record]) -> list[Record]:
-    """The last look at each head of each model."""
+def latest_heads(records: Sequence[Record]) -> list[Record]:
+    """The last record of each head of each model."""
     found: dict[tuple[str, int, int], Record] = {}
     for record in records:
         if record.get("kind") == KIND:
@@ -42,10 +42,12 @@ def sheet(record: Record) -> Sheet:
             "heaviest",
         ),
         rows=tuple(
-            (
-                *entries(f"{number}", f"{row['used']:.2%}", f"{row['used'] / average:.1f}x"),
-                *entries(f"{row['middle']:.0f} ± {row['width']:.0f}"),
-                *entries(f"{row['positions_in_use']:.0f}"),
+            entries(
+                f"{number}",
+                f"{row['used']:.2%}",
+                f"{row['used'] / average:.1f}x",
+                f"{row['middle']:.0f} ± {row['width']:.0f}",
+                f"{row['positions_in_use']:.0f}",
                 Entry("  ".join(_token(token) for token in row["tokens"]), "quiet"),
             )
             for number, row in rows[:SHOWN]
@@ -62,13 +64,11 @@ def figures(record: Record) -> list[HeatMap]:
     found = [
         _image(
             record["attention"],
+            x="row of E",
+            y="token",
             name=f"{slug}-attention",
             title=f"Attention, n x k: {_where(record)}",
             caption=f"Each line is a token, each column a row of E. {_caption(record)}.",
-            x="row of E",
-            y="token",
-            unit="weight",
-            diverging=False,
         )
     ]
     if "exact" in record:
@@ -81,51 +81,35 @@ def figures(record: Record) -> list[HeatMap]:
                 f"tokens; {_shares(record)}. {_caption(record)}.",
                 x="position",
                 y="token",
-                unit="weight",
-                diverging=False,
             )
         )
-    for number, matrix in enumerate(record["matrices"]):
+    for number, matrix in enumerate(record["matrices"], start=1):
+        pooled = "Root mean square of blocks. " if matrix["pooled"] else ""
+        kind = f"{record['projection']} projection, sharing {record['sharing']}. {pooled}"
         found.append(
             _image(
                 matrix,
-                name=f"{slug}-e{number + 1}",
-                title=f"{matrix['name']} of layer {record['layer']}: {short_name(record)}",
-                caption=f"{record['projection']} projection, sharing {record['sharing']}. "
-                + ("Root mean square of blocks. " if matrix["pooled"] else "")
-                + f"{_caption(record)}.",
                 x="position in the text",
                 y="row of E",
-                unit="weight",
+                name=f"{slug}-e{number}",
+                title=f"{matrix['name']} of layer {record['layer']}: {short_name(record)}",
+                caption=f"{kind}{_caption(record)}.",
                 diverging=not matrix["pooled"],
             )
         )
     return found
 
 
-def _image(
-    image: Record,
-    *,
-    name: str,
-    title: str,
-    caption: str,
-    x: str,
-    y: str,
-    unit: str,
-    diverging: bool,
-) -> HeatMap:
+def _image(image: Record, *, x: str, y: str, **more: Any) -> HeatMap:
     values = image["values"]
     return HeatMap(
-        name=name,
-        title=title,
-        caption=caption,
         x=Axis(title=x),
         y=Axis(title=y),
         columns=tuple(_places(image["columns"], len(values[0]))),
         rows=tuple(_places(image["rows"], len(values))),
         values=tuple(map(tuple, values)),
-        unit=unit,
-        diverging=diverging,
+        unit="weight",
+        **more,
     )
 
 
@@ -134,10 +118,7 @@ def _places(count: int, shown: int) -> list[str]:
 
 
 def _token(token: Record) -> str:
-    sign = "+" if token["sign"] > 0 else "-"
-    # Older records have the tokenizer's own spelling.
-    text = token["text"] if "text" in token else token["token"].replace("Ġ", " ")
-    return f"{sign}{visible(text)}@{token['position']}"
+    return f"{'+' if token['sign'] > 0 else '-'}{visible(token['text'])}@{token['position']}"
 
 
 def _where(record: Record) -> str:

@@ -50,10 +50,10 @@ def smallest_rank(kept: Tensor, share: float) -> Tensor:
 def _largest(
     matrix: Tensor, found: int, generator: torch.Generator | None
 ) -> tuple[Tensor, Tensor]:
-    """The largest singular values, a few more than asked for, and what they leave of the matrix."""
+    """The largest singular values, with OVERSAMPLED more, and the residual matrix."""
     size = min(found + OVERSAMPLED, *matrix.shape[-2:])
     basis = matrix @ _normal((matrix.shape[-1], size), matrix, generator)  # (..., n, size)
-    for _ in range(2):  # powers of the matrix: the small values fall away
+    for _ in range(2):  # power iterations suppress the small values
         basis = torch.linalg.qr(basis).Q
         basis = matrix @ torch.linalg.qr(matrix.mT @ basis).Q
     basis = torch.linalg.qr(basis).Q
@@ -62,7 +62,7 @@ def _largest(
 
 
 def _sum_of_values(matrix: Tensor, generator: torch.Generator | None) -> Tensor:
-    """About the sum of all singular values: (..., n, m) -> (...)."""
+    """An estimate of the sum of all singular values: (..., n, m) -> (...)."""
     columns = matrix.shape[-1]
     start = torch.sign(_normal((columns, PROBES), matrix, generator))  # (m, p), E[z z^T] = I
     right = (start / columns**0.5).expand(*matrix.shape[:-2], columns, PROBES)
@@ -89,7 +89,7 @@ def _sum_of_values(matrix: Tensor, generator: torch.Generator | None) -> Tensor:
 
 
 def _without(vectors: Tensor, others: list[Tensor]) -> Tensor:
-    """What of each column is orthogonal to the same column of the others; twice, for rounding."""
+    """Orthogonalise each column against the same column of the others; twice, for rounding."""
     for _ in range(2):
         for other in others:
             vectors = vectors - other * (vectors * other).sum(-2, keepdim=True)
@@ -97,7 +97,7 @@ def _without(vectors: Tensor, others: list[Tensor]) -> Tensor:
 
 
 def _unit(vectors: Tensor, tiny: Tensor) -> tuple[Tensor, Tensor]:
-    """Columns of length 1 and their lengths before; zeros stay zeros, so that the rest is zero."""
+    """Normalised columns and their norms; columns of (almost) zero stay zero."""
     length = torch.linalg.vector_norm(vectors, dim=-2)
     length = torch.where(length > tiny, length, torch.zeros_like(length))
     scale = torch.where(length > 0, 1 / length.clamp_min(1e-30), torch.zeros_like(length))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import colorsys
+import statistics
 from typing import TYPE_CHECKING
 
 from ..figures.figure import Axis, Chart, HeatMap, Line
-from ..figures.sheet import Entry, Sheet
+from ..figures.sheet import Entry, Sheet, entries
 from ..measure.provenance import provenance
 from ..runs.models import MODELS
 from .spectrum import KIND, SHARES, suggested_k
@@ -31,15 +32,14 @@ def sheet(record: Record) -> Sheet:
     rows = []
     for number, layer in enumerate(record["layers"], start=1):
         k = suggested_k(layer, n)
+        at = min(record["rank"], len(layer["curve"])) - 1
         rows.append(
-            (
-                Entry(f"{number}"),
-                *(Entry(_rank(layer["smallest"][f"{s:g}"], layer)) for s in SHARES),
-                Entry(_rank(_neediest(layer), layer)),
-                Entry(f"{layer['curve'][_at(record, layer)]:.1%}"),
-                Entry(
-                    "none found" if k is None else f"{k}", "good" if k and k < n / 2 else "plain"
-                ),
+            entries(
+                f"{number}",
+                *(_rank(layer["smallest"][f"{s:g}"], layer) for s in SHARES),
+                _rank(_rank_of_all_heads(layer), layer),
+                f"{layer['curve'][at]:.1%}",
+                Entry(f"{k or 'none found'}", "good" if k and k < n / 2 else "plain"),
             )
         )
     return Sheet(
@@ -108,7 +108,7 @@ def figures(record: Record) -> list[Chart | HeatMap]:
 
 
 def in_words(record: Record) -> str:
-    """Whether it is low rank, and whether higher layers are lower."""
+    """Whether the attention is low rank, and how the rank changes with the layer."""
     n, layers = record["length"], record["layers"]
     ks = [suggested_k(layer, n) for layer in layers]
     known = [k for k in ks if k is not None]
@@ -125,7 +125,7 @@ def in_words(record: Record) -> str:
 
 
 def range_of_k(record: Record) -> str | None:
-    """From the least to the most that a layer is suggested."""
+    """The range of the suggested k over the layers."""
     ks = [k for layer in record["layers"] if (k := suggested_k(layer, record["length"]))]
     if not ks:
         return None
@@ -133,17 +133,12 @@ def range_of_k(record: Record) -> str | None:
 
 
 def trend(record: Record) -> str:
-    """The paper: higher layers are lower rank. What is seen here, by the 90% rank."""
+    """How the rank changes with the layer; in the paper, higher layers have lower rank."""
     needed = [layer["smallest"]["0.9"] or len(layer["curve"]) for layer in record["layers"]]
     if len(needed) < 2:
         return "it has one layer"
-    middle = (len(needed) - 1) / 2
-    mean = sum(needed) / len(needed)
-    moments = [(i - middle) * (r - mean) for i, r in enumerate(needed)]
-    spread = (
-        sum((i - middle) ** 2 for i in range(len(needed))) * sum((r - mean) ** 2 for r in needed)
-    ) ** 0.5
-    correlation = sum(moments) / spread if spread else 0.0
+    constant = len(set(needed)) == 1
+    correlation = 0.0 if constant else statistics.correlation(range(len(needed)), needed)
     lowest = needed.index(min(needed)) + 1
     if correlation < -0.5:
         return "higher layers are lower rank, as in the paper"
@@ -153,14 +148,14 @@ def trend(record: Record) -> str:
 
 
 def short_name(record: Record) -> str:
-    """The last part of a path or a hub's name that says something."""
+    """The last meaningful part of a path or of a name on the hub."""
     parts = [part for part in str(record["model"]).replace("\\", "/").split("/") if part]
     while len(parts) > 1 and parts[-1] in (*MODELS, "model", "."):
         parts.pop()
     return parts[-1] if parts else str(record["model"])
 
 
-def _neediest(layer: Record) -> int:
+def _rank_of_all_heads(layer: Record) -> int:
     """The rank that keeps 90% in every head; 0 if it is beyond what was found."""
     ranks = layer["heads"]["smallest"]["0.9"]
     return 0 if 0 in ranks else max(ranks)
@@ -168,10 +163,6 @@ def _neediest(layer: Record) -> int:
 
 def _rank(rank: int, layer: Record) -> str:
     return f"{rank}" if rank else f"> {len(layer['curve'])}"
-
-
-def _at(record: Record, layer: Record) -> int:
-    return min(record["rank"], len(layer["curve"])) - 1
 
 
 def _thinned(ranks: int) -> list[int]:

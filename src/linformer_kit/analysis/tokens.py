@@ -1,8 +1,8 @@
-r"""Tokens as text: what a tokenizer's own spelling of a token stands for.
+r"""Tokens as text: undo a tokenizer's encoding of a token.
 
 byte-level BPE  one character a byte: `âĢĿ` is the three bytes of a closing quote, `Ċ` a line break
 unigram         `▁` is a space
-wordpiece       `##` marks a token that goes on with a word
+wordpiece       `##` marks a token that continues a word
 byte fallback   `<0xE2>` is a byte
 
 Bytes that are not whole characters are shown as `\xe2`.
@@ -42,7 +42,7 @@ def visible(text: str) -> str:
 
 
 def _spelling(tokenizer: Any) -> Callable[[str], str]:
-    """How this tokenizer writes text as tokens, undone."""
+    """The function that maps a token of this tokenizer to its text."""
     parts = _parts(tokenizer)
     kinds = {part.get("type") for part in parts}
     if "ByteLevel" in kinds:

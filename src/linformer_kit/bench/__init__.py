@@ -1,1 +1,1 @@
-"""Measurements: run, then records, then tables. Tables are made of records and run no model."""
+"""Benchmarks: measure cells, write records, show tables. Tables and charts never run a model."""

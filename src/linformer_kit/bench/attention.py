@@ -6,7 +6,6 @@ product take turns. A memory cell is a training step of one implementation in a 
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -15,7 +14,7 @@ from ..measure.cells import Cell
 from ..measure.timing import Say, Timing, alternate, fixed_threads, times_faster
 from .gemm import gemm, gemm_flops, step_flops
 from .implementations import IMPLEMENTATIONS, KIT, build, missing
-from .step import make_input, make_step, rate_in, step_memory
+from .step import MEMORY_OF_STEP, make_input, make_step, memory_cell, rate_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -91,7 +90,7 @@ def _time_cell(
             "what": "time",
             "layer": layer,
             "mode": mode,
-            **asdict(point),
+            **point.as_record(),
             "dropout": rate,
             "rounds": settings.rounds,
             "keep_memory": kept,
@@ -105,23 +104,14 @@ def _time_cell(
 def _memory_cell(
     settings: AttentionSettings, point: Point, layer: str, mode: str, model: str
 ) -> Cell:
-    step: Record = {"model": model, "layer": layer, "mode": mode}
-
-    def run(say: Say, _: Sequence[Record]) -> list[Record]:
-        say("memory")
-        common = {"seed": settings.seed, "threads": settings.threads, "dropout": settings.dropout}
-        return [step_memory(point, step | common)]
-
-    return Cell(
-        name=f"{layer}, {mode}, n {point.length}, k {point.k}, {model}",
-        settings={
-            "what": "memory",
-            **step,
-            **asdict(point),
-            "dropout": rate_in(mode, settings.dropout),
-        },
+    own = {"model": model, "layer": layer, "mode": mode}
+    common = {"seed": settings.seed, "threads": settings.threads, "dropout": settings.dropout}
+    return memory_cell(
+        f"{layer}, {mode}, n {point.length}, k {point.k}, {model}",
+        {**own, **point.as_record(), "dropout": rate_in(mode, settings.dropout)},
+        MEMORY_OF_STEP,
+        {**own, **common, "point": point.as_record()},
         work=point.length,
-        run=run,
     )
 
 

@@ -1,4 +1,4 @@
-"""The benchmarks of `linformer bench`: what each measures, its settings, and what it shows.
+"""The benchmarks of `linformer bench`: their settings and results.
 
 Imports no torch. The cells of a benchmark are made by `cells(settings)` of its module, which is
 imported when it runs; `notes(settings)` there, if any, are lines to print after the tables.
@@ -54,6 +54,7 @@ class AttentionSettings(Settings):
     k: tuple[int, ...] = options.ks((256, 32), quick=(64,))
     dim: int = options.dim(512, quick=128)
     heads: int = options.heads(8, quick=4)
+    window: int = options.window()
     batch: int = options.batch(1)
     layers: tuple[str, ...] = options.option(LAYERS, "Kinds of layer, with commas.", choices=LAYERS)
     modes: tuple[str, ...] = options.option(
@@ -79,16 +80,18 @@ class AttentionSettings(Settings):
 
     def check(self) -> None:
         check_includes("models", self.models, results.KIT)
-        for point in self.points:
-            point.check_fits()
+        super().check()
 
     @property
     def points(self) -> list[Point]:
         return [
-            Point(dim=self.dim, num_heads=self.heads, k=k, length=length, batch=self.batch)
+            Point(
+                dim=self.dim, num_heads=self.heads, k=k, length=length, batch=self.batch,
+                window=self.window,
+            )
             for length in self.lengths
             for k in self.k
-        ]
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +102,7 @@ class GrowthSettings(Settings):
     dim: int = options.dim(256, quick=64)
     heads: int = options.heads(4)
     k: int = options.k(128)
+    window: int = options.window()
     depth: int = options.depth(1)
     batch: int = options.batch(1)
     full: bool = options.option(True, "Compare with full attention.", names=("--full/--no-full",))
@@ -108,16 +112,12 @@ class GrowthSettings(Settings):
     rounds: int = options.rounds(5, quick=3)
     threads: int = options.threads()
 
-    def check(self) -> None:
-        for point in self.points:
-            point.check_fits()
-
     @property
     def points(self) -> list[Point]:
         return [
             Point(
                 dim=self.dim, num_heads=self.heads, k=self.k, length=length, batch=self.batch,
-                depth=self.depth,
+                depth=self.depth, window=self.window,
             )
             for length in sorted(self.lengths)
         ]  # fmt: skip
@@ -130,10 +130,7 @@ class GridSettings(Settings):
     dim: int = options.dim(512, quick=128)
     heads: int = options.heads(8, quick=4)
     tokens: int = options.size(
-        4096,
-        about="Short inputs come in batches of so many tokens.",
-        quick=2048,
-        high=limits.COUNT,
+        4096, about="Short inputs come in batches of so many tokens.", quick=2048, high=limits.COUNT
     )
     rounds: int = options.rounds(5, quick=3)
     threads: int = options.threads()

@@ -20,7 +20,7 @@ from ..core.state import DecoderState
 from ..measure.cells import Cell
 from ..measure.memory import Work
 from ..measure.timing import Say, alternate, fixed_threads
-from .step import memory_result
+from .step import memory_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -114,18 +114,13 @@ def _time_cell(settings: DecodeSettings, context: int) -> Cell:
 
 
 def _memory_cell(settings: DecodeSettings, context: int, model: str) -> Cell:
-    own = {"model": model, "context": context}
-
-    def run(say: Say, _: Sequence[Record]) -> list[Record]:
-        say("memory")
-        common = {"seed": settings.seed, "threads": settings.threads, "sizes": sizes_of(settings)}
-        return [memory_result("linformer_kit.bench.decode:memory_of_steps", {**own, **common})]
-
-    return Cell(
-        name=f"context {context:,}, {model}, memory",
-        settings={"what": "memory", **own, **sizes_of(settings)},
+    own, sizes = {"model": model, "context": context}, sizes_of(settings)
+    return memory_cell(
+        f"context {context:,}, {model}, memory",
+        {**own, **sizes},
+        "linformer_kit.bench.decode:memory_of_steps",
+        {**own, "sizes": sizes, "seed": settings.seed, "threads": settings.threads},
         work=3,
-        run=run,
     )
 
 

@@ -23,7 +23,7 @@ from ..measure.machine import free_memory
 from ..measure.memory import Work
 from ..measure.timing import Say, Timing, alternate, fixed_threads
 from .gemm import plans_of
-from .step import make_step, memory_result
+from .step import make_step, memory_cell
 from .vanilla import MaterialisedEncoder, materialised_bytes
 
 if TYPE_CHECKING:
@@ -150,19 +150,14 @@ def _time_cell(settings: GridSettings, forms: list[Form]) -> Cell:
 
 
 def _memory_cell(settings: GridSettings, form: Form) -> Cell:
-    def run(say: Say, _: Sequence[Record]) -> list[Record]:
-        say("memory")
-        if (why := form.why_skipped(settings.limit)) is not None:
-            return [{"work": None, "total": None, "note": why}]
-        arguments = {"seed": settings.seed, "threads": settings.threads, "form": vars(form)}
-        target = "linformer_kit.bench.grid:memory_of_form"
-        return [memory_result(target, arguments, timeout=60 + 10 * settings.limit)]
-
-    return Cell(
-        name=f"n {form.length:,}, {form.name}, memory",
-        settings={"what": "memory", **vars(form)},
+    return memory_cell(
+        f"n {form.length:,}, {form.name}, memory",
+        vars(form),
+        "linformer_kit.bench.grid:memory_of_form",
+        {"seed": settings.seed, "threads": settings.threads, "form": vars(form)},
         work=form.flops() + 5 * RATE,  # starting a process takes seconds
-        run=run,
+        timeout=60 + 10 * settings.limit,
+        why_skipped=lambda: form.why_skipped(settings.limit),
     )
 
 

@@ -7,13 +7,12 @@ take too long, judged by the longest shorter length.
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from ..measure.cells import Cell
 from ..measure.timing import Say, Timing, alternate, fixed_threads
 from .implementations import FULL, KIT, build
-from .step import make_input, make_step, small, step_memory
+from .step import MEMORY_OF_STEP, make_input, make_step, memory_result, small
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,7 +27,7 @@ def cells(settings: GrowthSettings) -> list[Cell]:
 
 
 def _cell(settings: GrowthSettings, point: Point) -> Cell:
-    sizes = asdict(point)
+    sizes = point.as_record()
     names = [FULL, KIT] if settings.full else [KIT]
 
     def run(say: Say, earlier: Sequence[Record]) -> list[Record]:
@@ -37,9 +36,12 @@ def _cell(settings: GrowthSettings, point: Point) -> Cell:
         memory = {}
         for name in running:
             say(f"{name}, memory")
-            step = {"model": name, "layer": "encoder", "mode": "inference", "dropout": 0.0}
-            common = {"seed": settings.seed, "threads": settings.threads}
-            memory[name] = step_memory(point, step | common, timeout=60 + 10 * settings.budget)
+            arguments = {
+                "model": name, "layer": "encoder", "mode": "inference", "dropout": 0.0,
+                "seed": settings.seed, "threads": settings.threads, "point": sizes,
+            }  # fmt: skip
+            timeout = 60 + 10 * settings.budget
+            memory[name] = memory_result(MEMORY_OF_STEP, arguments, timeout=timeout)
         _times(settings, running, small(point), say)  # so that all are warm
         fitting = [name for name in running if memory[name]["note"] is None]
         timings = _times(settings, fitting, point, say)
@@ -66,7 +68,7 @@ def _cell(settings: GrowthSettings, point: Point) -> Cell:
 
 def _too_long(settings: GrowthSettings, point: Point, earlier: Sequence[Record]) -> str | None:
     """Why full attention is skipped: its time grows with the square of the length."""
-    sizes = {name: size for name, size in asdict(point).items() if name != "length"}
+    sizes = {name: size for name, size in point.as_record().items() if name != "length"}
     timed = {
         record["length"]: record["best"]
         for record in earlier

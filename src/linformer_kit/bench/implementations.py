@@ -41,20 +41,16 @@ class Implementation(NamedTuple):
     package: str | None = None  # that must be installed
 
 
-def why_missing(package: str | None) -> str | None:
-    """None if the package can be imported, else why not and what to do about it."""
-    try:
-        if package is not None:
-            importlib.import_module(package)
-    except ImportError as error:
-        return f"cannot be imported ({error}); pip install 'linformer-kit[peers]'"
-    return None
-
-
 def missing(packages: dict[str, str | None]) -> dict[str, str]:
     """Of implementations and their packages, those that cannot be imported, with the reason."""
-    reasons = {name: why_missing(package) for name, package in packages.items()}
-    return {name: reason for name, reason in reasons.items() if reason is not None}
+    reasons = {}
+    for name, package in packages.items():
+        try:
+            if package is not None:
+                importlib.import_module(package)
+        except ImportError as error:
+            reasons[name] = f"cannot be imported ({error}); pip install 'linformer-kit[peers]'"
+    return reasons
 
 
 def build(name: str, layer: str, point: Point, *, dropout: float, seed: int) -> nn.Module:
@@ -64,34 +60,23 @@ def build(name: str, layer: str, point: Point, *, dropout: float, seed: int) -> 
     return (chosen.attention if layer == "attention" else chosen.encoder)(point, dropout)
 
 
-def _kit_attention(projection: ProjectionKind) -> Callable[[Point, float], nn.Module]:
-    return lambda point, dropout: LinformerAttention(
-        dim=point.dim,
-        num_heads=point.num_heads,
-        max_length=point.length,
-        k=point.k,
-        projection=projection,
-        sharing="kv",
-        bias=False,
-        out_bias=True,
-        dropout=dropout,
-    )
+def _kit(projection: ProjectionKind) -> Implementation:
+    def common(point: Point, dropout: float) -> dict[str, Any]:
+        return {
+            "dim": point.dim, "num_heads": point.num_heads, "max_length": point.length,
+            "k": point.k, "projection": projection, "sharing": "kv", "dropout": dropout,
+            "window": 0 if projection == "full" else point.window,
+        }  # fmt: skip
 
-
-def _kit_encoder(projection: ProjectionKind) -> Callable[[Point, float], nn.Module]:
-    return lambda point, dropout: LinformerEncoder(
-        dim=point.dim,
-        depth=point.depth,
-        num_heads=point.num_heads,
-        max_length=point.length,
-        k=point.k,
-        ff_dim=point.ff_dim,
-        projection=projection,
-        sharing="kv",
-        qkv_bias=False,
-        dropout=dropout,
-        activation_dropout=dropout,
-    )
+    return Implementation(
+        lambda point, dropout: LinformerAttention(
+            **common(point, dropout), bias=False, out_bias=True
+        ),
+        lambda point, dropout: LinformerEncoder(
+            **common(point, dropout), depth=point.depth, ff_dim=point.ff_dim, qkv_bias=False,
+            activation_dropout=dropout,
+        ),
+    )  # fmt: skip
 
 
 def _of_package(
@@ -128,8 +113,8 @@ def _linformer_pytorch(point: Point, dropout: float) -> dict[str, Any]:
 
 
 IMPLEMENTATIONS: dict[str, Implementation] = {
-    KIT: Implementation(_kit_attention("linear"), _kit_encoder("linear")),
-    FULL: Implementation(_kit_attention("full"), _kit_encoder("full")),
+    KIT: _kit("linear"),
+    FULL: _kit("full"),
     "linformer": Implementation(
         _of_package("linformer.linformer", "LinformerSelfAttention", _linformer),
         _of_package(

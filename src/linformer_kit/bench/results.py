@@ -1,4 +1,4 @@
-"""What the records of `linformer bench` show: tables, charts and the section of a report."""
+"""The tables, charts and report sections of `linformer bench`, declared as data."""
 
 from __future__ import annotations
 
@@ -9,16 +9,7 @@ from ..figures.figure import MATERIALISED, OURS, VANILLA
 from ..figures.sheet import Entry
 from ..measure import quantities
 from .paper import TABLE_3
-from .views import (
-    Column,
-    Heat,
-    Lines,
-    Results,
-    Style,
-    Table,
-    add_ratio,
-    short_note,
-)
+from .views import Column, Heat, Lines, Results, Style, Table, add_ratio, short_note
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,11 +18,11 @@ if TYPE_CHECKING:
     from ..measure.records import Record
 
 KIT, FULL = "linformer-kit", "full"
-LEVEL = 0.97  # a ratio that is nearer to 1 than this is no difference on a machine in use
+TOLERANCE = 0.97  # ratios closer to 1 are noise
 
 
-def toned(times: float) -> Entry:
-    tone = "good" if times > 1 / LEVEL else "bad" if times < LEVEL else "plain"
+def ratio_entry(times: float) -> Entry:
+    tone = "good" if times > 1 / TOLERANCE else "bad" if times < TOLERANCE else "plain"
     return Entry(quantities.ratio(times), tone)  # type: ignore[arg-type]
 
 
@@ -39,21 +30,23 @@ def megabytes(value: float) -> str:
     return quantities.size(round(value))
 
 
-def beside_ours(
+def relative_to_ours(
     field: str, times: str, show: Callable[[Any], str]
 ) -> Callable[[Record], str | Entry]:
-    """Our own value; of the others, how many times more theirs is."""
+    """Our value as it is; the value of another model as a multiple of ours."""
 
     def entry(record: Record) -> str | Entry:
         value = record.get(field if record["model"] == KIT else times)
         if value is None:
             return Entry(short_note(record.get("note") or "-"), "quiet")
-        return show(value) if record["model"] == KIT else toned(value)
+        return show(value) if record["model"] == KIT else ratio_entry(value)
 
     return entry
 
 
-# --- attention -------------------------------------------------------------------------------
+def name_window(record: Record) -> None:
+    """Adds the window, if there is one, in words for a caption."""
+    record["exact"] = f", window {record['window']}" if record.get("window") else ""
 
 
 def _attention(records: list[Record]) -> None:
@@ -61,9 +54,10 @@ def _attention(records: list[Record]) -> None:
     add_ratio(records, "times_memory", of="work", reference={"model": KIT}, by=where, inverse=True)
     for record in records:
         record["kept"] = ", freed memory kept" if record.get("keep_memory") else ""
+        name_window(record)
 
 
-_SHARE = Column(title="% of GEMM rate", of=KIT, field="share_of_gemm", show="{:.0%}".format)
+_SHARE = Column("% of GEMM rate", "share_of_gemm", "{:.0%}".format, of=KIT)
 
 
 def _attention_table(title: str, field: str, times: str, show: Any, compared: str) -> Table:
@@ -76,7 +70,7 @@ def _attention_table(title: str, field: str, times: str, show: Any, compared: st
             and (record.get(field) is not None or (field == "best" and "rounds" in record))
         ),
         heading=lambda name: "ours" if name == KIT else f"{compared} {name}",
-        entry=beside_ours(field, times, show),
+        entry=relative_to_ours(field, times, show),
         columns=(_SHARE,) if field == "best" else (),
         notes=_fewer_rounds if field == "best" else lambda records: (),
     )
@@ -93,8 +87,8 @@ def _fewer_rounds(records: Sequence[Record]) -> list[str]:
 ATTENTION = Results(
     bench="attention",
     keys=("model", "layer", "mode", "length", "k"),
-    sizes=("dim", "num_heads", "batch"),
-    caption="dim {dim}, {num_heads} heads, batch {batch}{kept}",
+    sizes=("dim", "num_heads", "batch", "window"),
+    caption="dim {dim}, {num_heads} heads, batch {batch}{exact}{kept}",
     derive=_attention,
     tables=(
         _attention_table(
@@ -109,13 +103,11 @@ ATTENTION = Results(
 )  # fmt: skip
 
 
-# --- growth ----------------------------------------------------------------------------------
-
-
 def _growth(records: list[Record]) -> None:
     for name, field in (("times_faster", "best"), ("times_memory", "memory_work")):
         add_ratio(records, name, of=field, reference={"model": FULL}, by=("length",))
     for record in records:
+        name_window(record)
         if record.get("best"):
             record["tokens_per_second"] = record["length"] * record["batch"] / record["best"]
 
@@ -134,9 +126,9 @@ def _growth_lines(name: str, title: str, unit: str, y: str, scale: float, show: 
 GROWTH = Results(
     bench="growth",
     keys=("model", "length"),
-    sizes=("dim", "num_heads", "k", "depth", "batch"),
-    caption="dim {dim}, {num_heads} heads, k {k}, depth {depth}, inference, memory beyond weights "
-    "and input",
+    sizes=("dim", "num_heads", "k", "depth", "batch", "window"),
+    caption="dim {dim}, {num_heads} heads, k {k}{exact}, depth {depth}, inference, memory beyond "
+    "weights and input",
     derive=_growth,
     tables=(
         Table(
@@ -144,22 +136,15 @@ GROWTH = Results(
             rows=(("tokens", "length"),),
             across="model",
             columns=(
-                Column(title="full attention", of=FULL, show=quantities.seconds),
-                Column(title="Linformer", of=KIT, show=quantities.seconds),
+                Column("full attention", "best", quantities.seconds, of=FULL),
+                Column("Linformer", "best", quantities.seconds, of=KIT),
+                Column("times faster", "times_faster", quantities.ratio, of=KIT, bar=True),
+                Column("memory, full", "memory_work", megabytes, of=FULL),
+                Column("memory, Linformer", "memory_work", megabytes, of=KIT),
+                Column("times less", "times_memory", quantities.ratio, of=KIT),
+                Column("with weights and input", "memory_total", megabytes, of=KIT, unless=FULL),
                 Column(
-                    title="times faster", of=KIT, field="times_faster", show=quantities.ratio,
-                    bar=True,
-                ),
-                Column(title="memory, full", of=FULL, field="memory_work", show=megabytes),
-                Column(title="memory, Linformer", of=KIT, field="memory_work", show=megabytes),
-                Column(title="times less", of=KIT, field="times_memory", show=quantities.ratio),
-                Column(
-                    title="with weights and input", of=KIT, field="memory_total", show=megabytes,
-                    unless=FULL,
-                ),
-                Column(
-                    title="tokens a second", of=KIT, field="tokens_per_second",
-                    show="{:,.0f}".format, unless=FULL,
+                    "tokens a second", "tokens_per_second", "{:,.0f}".format, of=KIT, unless=FULL,
                 ),
             ),
         ),
@@ -176,12 +161,10 @@ GROWTH = Results(
     ),
     short="Growth",
     title="How it grows with the length",
-    lead="One encoder reads one input that gets longer and longer; full attention is PyTorch's "
+    lead="One encoder and one input of growing length; full attention is PyTorch's "
     "fused kernel.",
 )  # fmt: skip
 
-
-# --- grid ------------------------------------------------------------------------------------
 
 BASELINES = ("materialised", "sdpa")
 NAMES = {"sdpa": "SDPA", "materialised": "materialised"}
@@ -293,9 +276,8 @@ GRID = Results(
     ),
     short="Saved",
     title="What is saved, length by length",
-    lead="One encoder layer reads ever longer inputs. Vanilla is shown in two forms: SDPA, the "
-    "fused attention of today, and materialised, which holds all n x n scores as in the year of "
-    "the paper.",
+    lead="One encoder layer, inputs of growing length. Vanilla is shown in two forms: SDPA, the "
+    "fused attention of today, and materialised, which stores all n x n scores as in 2020.",
 )  # fmt: skip
 
 
@@ -308,17 +290,14 @@ def headline(records: Sequence[Record]) -> list[Sheet]:
         rows=(("tokens", "length"),),
         across="series",
         columns=(
-            Column(title="materialised", of="materialised", show=quantities.seconds),
-            Column(title="SDPA", of="sdpa", show=quantities.seconds),
-            Column(title="Linformer", of=k, show=quantities.seconds),
-            Column(title="times faster", of=k, field="time_sdpa", show=quantities.ratio),
-            Column(title="times less memory", of=k, field="memory_sdpa", show=quantities.ratio),
+            Column("materialised", "best", quantities.seconds, of="materialised"),
+            Column("SDPA", "best", quantities.seconds, of="sdpa"),
+            Column("Linformer", "best", quantities.seconds, of=k),
+            Column("times faster", "time_sdpa", quantities.ratio, of=k),
+            Column("times less memory", "memory_sdpa", quantities.ratio, of=k),
         ),
     )
     return replace(GRID, tables=(table,)).sheets(records)
-
-
-# --- decode ----------------------------------------------------------------------------------
 
 
 def _decode(records: list[Record]) -> None:
@@ -355,16 +334,11 @@ DECODE = Results(
             rows=(("context", "context"),),
             across="model",
             columns=(
-                Column(title="vanilla", of="vanilla", field="per_token", show=quantities.seconds),
-                Column(
-                    title="Linformer", of="linformer", field="per_token", show=quantities.seconds
-                ),
-                Column(
-                    title="times faster", of="linformer", field="times_faster",
-                    show=quantities.ratio,
-                ),
-                Column(title="memory, vanilla", of="vanilla", field="total", show=megabytes),
-                Column(title="memory, Linformer", of="linformer", field="total", show=megabytes),
+                Column("vanilla", "per_token", quantities.seconds, of="vanilla"),
+                Column("Linformer", "per_token", quantities.seconds, of="linformer"),
+                Column("times faster", "times_faster", quantities.ratio, of="linformer"),
+                Column("memory, vanilla", "total", megabytes, of="vanilla"),
+                Column("memory, Linformer", "total", megabytes, of="linformer"),
             ),
         ),
     ),

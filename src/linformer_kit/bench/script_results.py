@@ -1,4 +1,4 @@
-"""What the records of the scripts in `benchmarks/` show: a report of them needs no checkout."""
+"""The tables and charts of the scripts in `benchmarks/`: a report of them needs no checkout."""
 
 from __future__ import annotations
 
@@ -8,26 +8,13 @@ from typing import TYPE_CHECKING, Any
 from ..figures.figure import MATERIALISED, OTHERS, OURS, VANILLA, Axis, Chart, Line
 from ..figures.sheet import Entry
 from ..measure import quantities
-from .results import KIT, LEVEL, beside_ours, megabytes
-from .views import (
-    Bars,
-    Column,
-    Drawn,
-    Footer,
-    Lines,
-    Results,
-    Style,
-    Table,
-    add_ratio,
-    grouped,
-)
+from .results import KIT, TOLERANCE, megabytes, name_window, relative_to_ours
+from .views import Bars, Column, Drawn, Footer, Lines, Results, Style, Table, add_ratio, grouped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ..measure.records import Record
-
-# --- peers -----------------------------------------------------------------------------------
 
 SMALL = 2**18  # values of an input: below, a pass takes few milliseconds
 EXACT = "at this length exact attention is little work, and E X is work of its own"
@@ -71,16 +58,17 @@ def _peers(records: list[Record]) -> None:
     )  # fmt: skip
     for record in records:
         record["layers"] = "1 layer" if record["depth"] == 1 else f"{record['depth']} layers"
+        name_window(record)
         record["remark"] = ABOUT_PEERS.get(record["model"], ("",))[0]
 
 
-def behind(records: Sequence[Record], times: str, what: str) -> list[str]:
+def faster_peers(records: Sequence[Record], times: str, what: str) -> list[str]:
     """Each comparison in which a peer took less than ours, with the reason if known."""
     return [
         f"{record['model']} took {record[times]:.2f} of our {what} in {record['mode']} at n "
         f"{record['length']:,}: {_why(record)}"
         for record in records
-        if record["model"] != KIT and record.get(times) is not None and record[times] < LEVEL
+        if record["model"] != KIT and record.get(times) is not None and record[times] < TOLERANCE
     ]
 
 
@@ -99,8 +87,8 @@ def _peers_table(title: str, mode: str, field: str, times: str, show: Any, what:
         across="length",
         shown=lambda record: record.get(field) is not None or "seconds" in record,
         heading="n = {:,}".format,
-        entry=beside_ours(field, times, show),
-        notes=lambda records: behind(records, times, what),
+        entry=relative_to_ours(field, times, show),
+        notes=lambda records: faster_peers(records, times, what),
         caption="" if what == "time" else "beyond weights and input; ",
     )
 
@@ -114,8 +102,8 @@ def _peer_style(record: Record, number: int) -> Style:
 PEERS = Results(
     bench="peers",
     keys=("model", "mode", "length"),
-    sizes=("dim", "num_heads", "k", "batch", "depth"),
-    caption="{layers}, dim {dim}, {num_heads} heads, k {k}, batch {batch}",
+    sizes=("dim", "num_heads", "k", "batch", "depth", "window"),
+    caption="{layers}, dim {dim}, {num_heads} heads, k {k}{exact}, batch {batch}",
     derive=_peers,
     tables=(
         _peers_table(
@@ -137,8 +125,8 @@ PEERS = Results(
             rows=(("encoder", "model"),),
             columns=(
                 Column(
-                    title="largest difference", field="difference",
-                    show=lambda value: Entry(f"{value:.1e}", "good" if value < 1e-4 else "bad"),
+                    "largest difference", "difference",
+                    lambda value: Entry(f"{value:.1e}", "good" if value < 1e-4 else "bad"),
                 ),
             ),
             caption="outputs of size 1, float32; linformer-pytorch with the bias of its E set to "
@@ -166,8 +154,6 @@ PEERS = Results(
     "turns in one process.",
 )  # fmt: skip
 
-
-# --- budget ----------------------------------------------------------------------------------
 
 # The WMT14 project's encoder at 16,384 tokens: what its vanilla grew by from n 256 to 16,384.
 EARLIER_VANILLA_GROWTH = 9.6
@@ -247,12 +233,10 @@ BUDGET = Results(
     ),
     short="Fixed tokens",
     title="The same tokens, in longer pieces",
-    lead="A batch has a fixed number of tokens. Cut into longer pieces they cost a Linformer the "
-    "same, and a vanilla Transformer more and more.",
+    lead="A batch has a fixed number of tokens. In longer inputs they cost a Linformer the same, "
+    "and a vanilla Transformer more.",
 )  # fmt: skip
 
-
-# --- roofline --------------------------------------------------------------------------------
 
 GEMM, COPY, LAYER = "GEMM", "copy", "whole layer"
 
@@ -322,14 +306,14 @@ ROOFLINE = Results(
             split=("length", "k"),
             rows=(("operation", "operation"),),
             columns=(
-                Column(title="time", field="all", show=quantities.seconds),
-                Column(title="GFLOP/s", field="rate", show="{:.1f}".format),
-                Column(title="FLOP/byte", field="intensity", show="{:.1f}".format),
+                Column("time", "all", quantities.seconds),
+                Column("GFLOP/s", "rate", "{:.1f}".format),
+                Column("FLOP/byte", "intensity", "{:.1f}".format),
                 Column(
-                    title="of GEMM rate", field="of_gemm",
-                    show=lambda share: Entry(f"{share:.0%}", "good" if share >= 0.7 else "plain"),
+                    "of GEMM rate", "of_gemm",
+                    lambda share: Entry(f"{share:.0%}", "good" if share >= 0.7 else "plain"),
                 ),
-                Column(title="of its roof", field="of_roof", show="{:.0%}".format),
+                Column("of its roof", "of_roof", "{:.0%}".format),
             ),
             notes=lambda _: (
                 "norm and gelu are counted with 8 FLOPs a value; what lies in a cache may pass the "

@@ -1,4 +1,4 @@
-"""Settings of a benchmark: a dataclass whose fields say all that a command line option needs.
+"""Settings of a benchmark: a dataclass whose fields define the command line options.
 
 Imports no torch: the help and every invalid value are reported at once.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -51,6 +51,9 @@ size = partial(option, low=1)
 lengths = partial(size, about="Lengths n, with commas.", high=limits.LENGTH)
 ks = partial(size, about="Projected lengths k, with commas.", high=limits.LENGTH)
 k = partial(size, about="Projected length k.", high=limits.LENGTH)
+window = partial(
+    option, 0, "Positions on each side that are seen exactly.", low=0, high=limits.LENGTH
+)
 dim = partial(size, about="Width of the model.", high=limits.WIDTH)
 heads = partial(size, about="Attention heads.", high=limits.WIDTH)
 depth = partial(size, about="Layers.", high=limits.LAYERS)
@@ -78,8 +81,15 @@ class Settings:
             _check(one.name, getattr(self, one.name), one.metadata["option"])
         self.check()
 
+    @property
+    def points(self) -> list[Point]:
+        """The sizes to measure, of a benchmark of encoders."""
+        return []
+
     def check(self) -> None:
         """Refuse values that do not fit together."""
+        for point in self.points:
+            point.check_fits()
 
     @classmethod
     def with_defaults(cls: type[S], quick: bool, given: dict[str, Any]) -> S:
@@ -98,10 +108,11 @@ class Point:
     length: int
     batch: int = 1
     depth: int = 1
+    window: int = 0
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            _check(name, value, Option(help="", low=1))
+            _check(name, value, Option(help="", low=0 if name == "window" else 1))
         check_heads(self.dim, self.num_heads)
         if self.k > self.length:
             raise ValueError(
@@ -112,6 +123,10 @@ class Point:
     @property
     def ff_dim(self) -> int:
         return 4 * self.dim
+
+    def as_record(self) -> dict[str, int]:
+        """The sizes; without a window as they were before there was one."""
+        return {name: size for name, size in asdict(self).items() if name != "window" or size}
 
     def check_fits(self) -> None:
         """Refuse sizes beyond the machine's memory: input, output, E and the weights alone."""

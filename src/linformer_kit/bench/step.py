@@ -1,4 +1,4 @@
-"""One step of work with a model: what is timed, and what memory is measured of."""
+"""One step of a model, forward or forward and backward, and the measurement of its memory."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from ..measure.cells import Cell
 from ..measure.memory import Work, peak_memory
 from .implementations import build
 from .settings import Point
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ..measure.records import Record
+    from ..measure.timing import Say
+
+MEMORY_OF_STEP = "linformer_kit.bench.step:memory_of_step"
 
 
 def make_input(point: Point, *, seed: int) -> Tensor:
@@ -28,24 +32,18 @@ def make_step(model: nn.Module, x: Tensor, mode: str) -> Callable[[], object]:
     """Inference is a forward pass. Training is forward and backward, to the input too."""
     if mode == "inference":
         model.eval()
-        return lambda: _infer(model, x)
+        return torch.inference_mode()(lambda: model(x))
     model.train()
     x = x.clone().requires_grad_()  # as the layers above the first have it
     # Not ones: a norm removes a constant, and the gradients would be rounding errors.
     upstream = torch.randn(x.shape, generator=torch.Generator().manual_seed(0))
-    return lambda: _train(model, x, upstream)
 
+    def train() -> None:
+        model.zero_grad(set_to_none=True)
+        x.grad = None
+        model(x).backward(upstream)
 
-def _infer(model: nn.Module, x: Tensor) -> Tensor:
-    with torch.inference_mode():
-        y: Tensor = model(x)
-    return y
-
-
-def _train(model: nn.Module, x: Tensor, upstream: Tensor) -> None:
-    model.zero_grad(set_to_none=True)
-    x.grad = None
-    model(x).backward(upstream)
+    return train
 
 
 def small(point: Point) -> Point:
@@ -55,7 +53,7 @@ def small(point: Point) -> Point:
 
 
 def rate_in(mode: str, dropout: float) -> float:
-    """The rate of dropout a model of this mode is built with."""
+    """The dropout rate of a model in this mode."""
     return dropout if mode == "dropout" else 0.0
 
 
@@ -65,10 +63,25 @@ def memory_result(target: str, arguments: dict[str, Any], *, timeout: float = 60
     return {"note": found.pop("problem"), **found}
 
 
-def step_memory(point: Point, arguments: Record, *, timeout: float = 600.0) -> Record:
-    """The peak memory of a step; `arguments` are those of `memory_of_step`."""
-    target = "linformer_kit.bench.step:memory_of_step"
-    return memory_result(target, {**arguments, "point": asdict(point)}, timeout=timeout)
+def memory_cell(
+    name: str,
+    settings: Record,
+    target: str,
+    arguments: dict[str, Any],
+    *,
+    work: float,
+    timeout: float = 600.0,
+    why_skipped: Callable[[], str | None] = lambda: None,
+) -> Cell:
+    """A cell with one record: the peak memory of `target`, in a process of its own."""
+
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        say("memory")
+        if (reason := why_skipped()) is not None:
+            return [{"work": None, "total": None, "note": reason}]
+        return [memory_result(target, arguments, timeout=timeout)]
+
+    return Cell(name=name, settings={"what": "memory", **settings}, work=work, run=run)
 
 
 def memory_of_step(

@@ -1,8 +1,7 @@
-"""The Transformer of the paper's day: attention that holds all n x n scores.
+"""The Transformer of 2020: attention that materialises all n x n scores.
 
-Plain modules, one after the other, as BERT and fairseq had it in 2020: scores, a scaled copy,
-their softmax, and the product with the values, each a tensor of its own. Pre-norm with a last
-norm, as the encoders it is compared with.
+As in BERT and fairseq: scores, a scaled copy, their softmax, and the product with the values, each
+a tensor of its own. Pre-norm with a final norm, as the encoders it is compared with.
 
 Legend: B batch, N positions, H heads, D head size, M model size.
 """

@@ -2,8 +2,8 @@
 
 `Results` says how the records of one benchmark are read: which fields identify a result, which
 sizes all shown results share, what is derived from them, and the tables and charts. Records with
-the same keys are merged, so time and memory that were measured apart stand in one row; what was
-measured later replaces what was before.
+the same keys are merged, so time and memory that were measured apart share a row; later
+measurements replace earlier ones.
 """
 
 from __future__ import annotations
@@ -24,28 +24,44 @@ from ..figures.figure import (
     Line,
     length_ticks,
 )
-from ..figures.sheet import Entry, Sheet
+from ..figures.sheet import Entry, Sheet, entries
 from ..measure.provenance import provenance
 from ..measure.records import Record
 
-Show = Callable[[Any], "str | Entry"]
-Rows = Mapping[Any, Mapping[Any, Record]]  # by row, then by the value of `across`
+Row = Mapping[Any, Record]  # by the value of `across`
 LONGEST_NOTE = 24  # characters that fit into a table
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Column:
     """One field of the record at `of`, a value of the table's `across`.
 
-    unless: left out if this value of `across` is there. A column without any value is left out.
+    unless: left out if this value of `across` is present. A column without any value is left out.
     """
 
     title: str
+    field: str
+    show: Callable[[Any], str | Entry]
     of: Any = None
-    field: str = "best"
-    show: Show
     bar: bool = False
     unless: Any = None
+
+    def is_in(self, rows: Sequence[Row]) -> bool:
+        found = [row[self.of] for row in rows if self.of in row]
+        return not (self.unless is not None and any(self.unless in row for row in rows)) and any(
+            r.get(self.field) is not None or (self.field == "best" and r.get("note")) for r in found
+        )
+
+    def entry(self, record: Record | None, rows: Iterable[Row]) -> str | Entry:
+        value = None if record is None else record.get(self.field)
+        if value is None:
+            note = record.get("note") if record is not None and self.field == "best" else None
+            return Entry(short_note(note) if note else "-", "quiet")
+        if not self.bar:
+            return self.show(value)
+        values = [row[self.of].get(self.field) for row in rows if self.of in row]
+        (entry,) = entries(self.show(value))
+        return replace(entry, bar=value / max(one for one in values if one is not None))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,34 +108,35 @@ class Table(View):
     empty: str = "-"
     columns: tuple[Column, ...] = ()
     footers: tuple[Footer, ...] = ()
-    words: int = 0
     notes: Callable[[list[Record]], Sequence[str]] = lambda records: ()
 
     def sheet(self, records: list[Record], caption: str) -> Sheet | None:
-        placed: dict[tuple[Any, ...], dict[Any, Record]] = {}
-        for record in records:
-            place = tuple(record.get(name) for _, name in self.rows)
-            if None not in place:
-                placed.setdefault(place, {})[record.get(self.across)] = record
+        def key_of(record: Record) -> tuple[Any, ...]:
+            return tuple(record.get(name) for _, name in self.rows)
+
         shown = [r for r in records if self.entry and self.shown(r)]
-        if self.entry:
-            having = {tuple(record.get(name) for _, name in self.rows) for record in shown}
-            placed = {key: row for key, row in placed.items() if key in having}
-        keys = _ordered(placed)
+        having = {key_of(record) for record in shown}
+        placed: dict[tuple[Any, ...], dict[Any, Record]] = {}  # by row, then by `across`
+        for record in records:
+            key = key_of(record)
+            if None not in key and (key in having or not self.entry):
+                placed.setdefault(key, {})[record.get(self.across)] = record
         across = _ordered(dict.fromkeys(r[self.across] for r in shown))
-        columns = [one for one in self.columns if self._has(one, placed)]
-        rows = []
-        for key in keys:
-            row = [Entry(_text(value)) for value in key]
-            row += [self._entry(placed[key].get(value)) for value in across]
-            row += [_entry_of(one, placed[key].get(one.of), placed) for one in columns]
-            rows.append(row)
+        columns = [one for one in self.columns if one.is_in(list(placed.values()))]
+        rows: list[Sequence[str | Entry]] = []
+        for key in _ordered(placed):
+            row = placed[key]
+            missing = Entry(self.empty, "quiet")
+            rows.append(
+                [
+                    *map(_text, key),
+                    *(self.entry(row[v]) if self.entry and v in row else missing for v in across),
+                    *(column.entry(row.get(column.of), placed.values()) for column in columns),
+                ]
+            )
         for footer in self.footers:
-            entries = [
-                as_entry(footer.entry([r for r in records if r[self.across] == value]))
-                for value in across
-            ]
-            rows.append([Entry(footer.title), *entries])
+            of_column = ([r for r in records if r[self.across] == value] for value in across)
+            rows.append([footer.title, *map(footer.entry, of_column)])
         if not rows or not (across or columns):
             return None
         return Sheet(
@@ -129,25 +146,10 @@ class Table(View):
                 *(self.heading(value) for value in across),
                 *(one.title for one in columns),
             ),
-            rows=tuple(map(tuple, rows)),
+            rows=tuple(entries(*row) for row in rows),
             caption=f"{self.caption}{caption}",
             keys=len(self.rows),
-            words=self.words,
             notes=tuple(self.notes(records)),
-        )
-
-    def _entry(self, record: Record | None) -> Entry:
-        if record is None or self.entry is None:
-            return Entry(self.empty, "quiet")
-        return as_entry(self.entry(record))
-
-    def _has(self, column: Column, placed: Rows) -> bool:
-        if column.unless is not None and any(column.unless in row for row in placed.values()):
-            return False
-        found = [row[column.of] for row in placed.values() if column.of in row]
-        return any(
-            r.get(column.field) is not None or (column.field == "best" and r.get("note"))
-            for r in found
         )
 
 
@@ -350,10 +352,10 @@ class Results:
     def _groups(self, view: View, records: Sequence[Record]) -> list[tuple[list[Record], str]]:
         raw = self._raw(records, same=view.same)
         merged = self._merged(raw)
-        return [(group, self._caption(group[0], raw)) for group in view.groups(merged)]
-
-    def _caption(self, first: Record, raw: Sequence[Record]) -> str:
-        return f"{self.caption.format(**first)}; {provenance(raw)}"
+        return [
+            (group, f"{self.caption.format(**group[0])}; {provenance(raw)}")
+            for group in view.groups(merged)
+        ]
 
     def _raw(self, records: Sequence[Record], *, same: bool) -> list[Record]:
         chosen = [record for record in records if record.get("bench") == self.bench]
@@ -375,7 +377,7 @@ class Results:
 def grouped(records: Sequence[Record], names: Sequence[str]) -> dict[tuple[Any, ...], list[Record]]:
     found: dict[tuple[Any, ...], list[Record]] = {}
     for record in records:
-        found.setdefault(tuple(record[name] for name in names), []).append(record)
+        found.setdefault(tuple(record.get(name) for name in names), []).append(record)
     return found
 
 
@@ -402,24 +404,8 @@ def add_ratio(
             record[name] = 1 / ratio if inverse and ratio else ratio
 
 
-def _entry_of(column: Column, record: Record | None, placed: Rows) -> Entry:
-    value = None if record is None else record.get(column.field)
-    if value is not None:
-        entry = as_entry(column.show(value))
-        if not column.bar:
-            return entry
-        values = [row[column.of].get(column.field) for row in placed.values() if column.of in row]
-        return replace(entry, bar=value / max(one for one in values if one is not None))
-    note = record.get("note") if record is not None and column.field == "best" else None
-    return Entry(short_note(note) if note else "-", "quiet")
-
-
 def short_note(note: str) -> str:
     return note if len(note) <= LONGEST_NOTE else note.partition(":")[0][:LONGEST_NOTE]
-
-
-def as_entry(shown: str | Entry) -> Entry:
-    return shown if isinstance(shown, Entry) else Entry(shown)
 
 
 def _text(value: Any) -> str:

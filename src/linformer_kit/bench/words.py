@@ -1,4 +1,4 @@
-"""What `bench grid` and `bench growth` found, in a sentence."""
+"""The results of `bench grid` and `bench growth` in a sentence."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Saving(NamedTuple):
-    """What is saved at the longest lengths that were measured: times less."""
+    """The savings at the longest lengths that were measured, as ratios."""
 
     length: int
     k: int
@@ -61,7 +61,7 @@ def grid_in_words(records: Sequence[Record]) -> str | None:
         )
     if best.old is not None:
         words += (
-            f"; against the attention of the paper's day it is {best.old:.1f} times faster at "
+            f"; against the materialised attention of 2020 it is {best.old:.1f} times faster at "
             f"{best.old_length:,} tokens"
         )
     return f"{words}."

@@ -90,14 +90,14 @@ def heads(
     _check_inputs(text, out)
     from ..analysis import heads_view
     from ..analysis.encoders import load_encoder
-    from ..analysis.heads import HeadsOptions, look_at_heads
+    from ..analysis.heads import HeadsOptions, analyse_head
     from ..measure.machine import describe
     from ..measure.timing import fixed_threads
 
     _hide_progress_bars()
     with user_input("heads"), fixed_threads(threads):
         options = HeadsOptions(layer=layer, head=head, length=length)
-        record = look_at_heads(
+        record = analyse_head(
             load_encoder(run), text, options, machine=describe(seed=seed, threads=threads)
         )
     with open_records(out) as file:

@@ -19,6 +19,7 @@ from . import (
     analysis,
     bench,
     completion,
+    convert,
     export,
     report,
     suggestions,
@@ -76,6 +77,7 @@ app = typer.Typer(
 )
 app.add_typer(bench.app, name="bench", cls=Group)
 toolkit.add_to(app)
+app.command()(convert.convert)
 app.command()(export.export)
 for look in (*analysis.COMMANDS, report.report):
     app.command()(look)

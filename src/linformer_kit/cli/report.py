@@ -26,7 +26,7 @@ def report(
         from ..report.collect import collect
         from ..report.write import TITLE, write_report
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in ("plotly", "matplotlib"):
+        if (error.name or "").partition(".")[0] not in ("jinja2", "matplotlib", "plotly"):
             raise
         raise UserError(
             f"a report needs {error.name}: pip install 'linformer-kit[report]'"

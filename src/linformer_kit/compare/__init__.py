@@ -1,1 +1,1 @@
-"""Variants of one configuration, trained and set side by side."""
+"""Train variants of one configuration and compare them."""

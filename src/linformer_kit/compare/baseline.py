@@ -1,4 +1,4 @@
-"""The baseline: what a model reaches that knows how often each answer occurs, and nothing else.
+"""The baseline: the metrics of a model that predicts by frequency alone.
 
 mlm        the frequency of tokens in the training part, without special ones, and the token that is
            seen at the masked position itself: mostly the mask, else the token or a random one
@@ -50,7 +50,7 @@ class Baseline(NamedTuple):
         return MAIN_METRIC[self.task]
 
     def is_left_by(self, metrics: dict[str, float]) -> bool:
-        """Whether a model with these metrics on the same part does clearly better."""
+        """Whether a model with these metrics on the same part is clearly better."""
         if self.task == "classify":
             before = 1 - self.metrics["accuracy"]
             now = 1 - metrics.get("accuracy", 0.0)
@@ -60,7 +60,7 @@ class Baseline(NamedTuple):
 
 
 def baseline(config: RunConfig, prepared: Prepared, part: Part) -> Baseline | None:
-    """The baseline on the rows that `linformer evaluate` scores of this part; None without rows."""
+    """The baseline on the rows of this part that `linformer evaluate` scores; None without rows."""
     train, evaluated = prepared.part("train"), prepared.part(part)
     if train is None or evaluated is None:
         return None
@@ -94,9 +94,9 @@ def _loss_of_frequencies(
     total, tokens = 0.0, 0
     for start in range(0, len(rows), BATCH):
         for row in rows.__getitems__(range(start, min(start + BATCH, len(rows)))):
-            chances = _chances(row, config.task, frequency, masking)
-            total -= float(np.log(chances).sum())
-            tokens += len(chances)
+            probabilities = _probabilities(row, config.task, frequency, masking)
+            total -= float(np.log(probabilities).sum())
+            tokens += len(probabilities)
     return total / max(tokens, 1)
 
 
@@ -108,10 +108,10 @@ def _token_counts(part: Dataset, column: str, vocab_size: int) -> np.ndarray:
     return counts
 
 
-def _chances(
+def _probabilities(
     row: dict[str, Any], task: Task, frequency: np.ndarray, masking: Masking | None
 ) -> np.ndarray:
-    """What the baseline gives to each token that a row asks for."""
+    """The baseline's probability of each target token of a row."""
     if task == "translate":
         return frequency[row["labels"]]
     ids = row["input_ids"].astype(np.int64)

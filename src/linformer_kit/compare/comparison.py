@@ -21,7 +21,7 @@ from .baseline import Baseline, baseline
 from .folder import README, RECORDS, ComparisonFolder
 from .plots import plot_names
 from .report import WRITTEN_BY, report, summaries
-from .variants import Variant, is_vanilla, variants
+from .variants import Variant, is_vanilla, variants, without_effect
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +34,6 @@ if TYPE_CHECKING:
 
 
 Tell = Callable[[str, int, int], None]  # what is done, how many bytes of how many
-
-
-def _quiet(what: str, done: int, total: int) -> None:
-    """Show nothing."""
 
 
 class Run(NamedTuple):
@@ -56,7 +52,9 @@ def compare(
     seeds: int = 1,
     out: Path | None = None,
     overwrite: bool = False,
-    reading: Callable[[], AbstractContextManager[Tell]] = lambda: nullcontext(_quiet),
+    reading: Callable[[], AbstractContextManager[Tell]] = lambda: nullcontext(
+        lambda what, done, total: None
+    ),
     say: Callable[[str], None] = lambda line: None,
 ) -> str | None:
     """The report, also kept as README.md beside its plots and records. None if stopped.
@@ -82,7 +80,7 @@ def compare(
     for run in runs:
         first.setdefault(run.variant.name, run.config)
     with reading() as tell:
-        for run in runs:  # whatever is wrong with one variant is told before any is trained
+        for run in runs:  # report an invalid variant before any is trained
             prepare(run.config, tell=tell)
     sizes = {name: measure.parameters(config) for name, config in first.items()}
     home.open()
@@ -120,7 +118,7 @@ def planned_runs(
     home: Path,
     notes: list[str],
 ) -> list[Run]:
-    """Each different run once, seed after seed within a variant."""
+    """Every distinct run once, ordered by variant, then by seed."""
     with user_input(f"cannot read the configuration {path}"):
         values = configs.read(path)
     runs: list[Run] = []
@@ -154,27 +152,20 @@ def _config(
     try:
         for override in (*overrides, *variant.overrides):
             configs.set_key(values, override)
-        if isinstance(values.get("model"), dict):
-            for key in _idle(values["model"], values.get("task")):
-                values["model"].pop(key, None)
+        if isinstance(model := values.get("model"), dict):
+            known = {f"model.{key}": value for key, value in model.items()}
+            if model.get("projection") == "full":  # so is causal attention, if it is not set
+                known["model.causal_attention"] = model.get("causal_attention") or "full"
+            for key in without_effect(known):
+                model.pop(key.removeprefix("model."), None)
         values["run"] = str(folder)
         return configs.check(values, where=str(path))
     except UserError as error:
         raise UserError(f"{variant.name}: {error}") from error
 
 
-def _idle(model: dict[str, Any], task: object) -> tuple[str, ...]:
-    """Keys without effect where the attention is full."""
-    causal = model.get("causal_attention")
-    slots = ("num_slots", "window" if task == "clm" else "decoder_window")
-    if model.get("projection") == "full":
-        rows = ("k", "sharing", "keep_scale", "window", "global_tokens")
-        return (*rows, *(slots if causal in (None, "full") else ()))
-    return slots if causal == "full" else ()
-
-
 def _record(run: Run, folder: RunFolder, baselines: dict[str, Baseline | None]) -> Record:
-    """All that the table and the plots need: they never run a model."""
+    """Everything that the table and the plots need."""
     config = run.config
     evaluation = folder.evaluation() or {"metrics": {}, "part": None}
     metrics = numbers(evaluation["metrics"])
@@ -194,14 +185,14 @@ def _record(run: Run, folder: RunFolder, baselines: dict[str, Baseline | None]) 
         "n": config.data.max_length,
         "part": part,
         "metrics": metrics,
-        "baseline": None if found is None else _baseline_record(found, metrics),
+        "baseline": found and {"metrics": found.metrics, "left": found.is_left_by(metrics)},
         "curve": curve,
         "run": str(folder.path),
     }
 
 
 def _baseline(config: RunConfig, part: Part, known: dict[str, Baseline | None]) -> Baseline | None:
-    """Computed once for runs on the same data with the same masks."""
+    """Computed once for all runs on the same data with the same masks."""
     prepared = prepare(config)
     masks = (config.train.mask_share, config.train.whole_words, config.seed)
     same = json.dumps([str(prepared.folder), part, config.evaluate.max_examples, *masks])
@@ -210,12 +201,8 @@ def _baseline(config: RunConfig, part: Part, known: dict[str, Baseline | None]) 
     return known[same]
 
 
-def _baseline_record(found: Baseline, metrics: dict[str, float]) -> Record:
-    return {"metrics": found.metrics, "left": found.is_left_by(metrics)}
-
-
 def _memory(first: dict[str, RunConfig], earlier: list[Record]) -> dict[str, int | None]:
-    """Measured once for each variant, unless an earlier start has measured it."""
+    """Peak memory of each variant, reused from earlier records where present."""
     known = {
         record.get("measured"): record["memory"]
         for record in earlier
@@ -228,7 +215,7 @@ def _memory(first: dict[str, RunConfig], earlier: list[Record]) -> dict[str, int
 
 
 def _digest(config: RunConfig) -> str:
-    """The same for configurations that differ only in the folder of the run."""
+    """A digest of everything in a configuration but the run's folder."""
     values = configs.resolved(config)
     values.pop("run")
     text = json.dumps(values, sort_keys=True, default=str)

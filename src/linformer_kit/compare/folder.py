@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +31,6 @@ KIND = "linformer-kit comparison"
 README = "README.md"
 RECORDS = "records.jsonl"
 RUNS_ARE_KEPT = "The runs are kept; make room and give the same command again, without --overwrite."
-# The files of a comparison before there was a marker.
-OLD_README = re.compile(rb"# \d+ variants, task \w+, n ")
-OLD_PLOTS = ("curves.png", "over-*.png")
 
 
 @dataclass(frozen=True)
@@ -91,31 +87,12 @@ class ComparisonFolder:
         """Of the files that comparisons wrote here; None if this is not a comparison's folder."""
         try:
             marker = json.loads((self.path / MARKER).read_bytes())
-        except FileNotFoundError:
-            return self._old_digests()
         except (OSError, ValueError, RecursionError):
             return None
         if not isinstance(marker, dict) or marker.get("kind") != KIND:
             return None
         written = marker.get("written")
         return {str(digest) for digest in written} if isinstance(written, list) else set()
-
-    def _old_digests(self) -> set[str] | None:
-        """Of the files of a comparison without a marker, known by its records."""
-        records = self.path / RECORDS
-        if not records.is_file() or records.is_symlink():
-            return None
-        try:
-            found, problems = read_records(records)
-        except (OSError, RecursionError):
-            return None
-        if problems or not found or not all({"variant", "set", "run"} <= r.keys() for r in found):
-            return None
-        readme = self.path / README
-        ours = [records, *(path for kind in OLD_PLOTS for path in self.path.glob(kind))]
-        if readme.is_file() and OLD_README.match(readme.read_bytes()):
-            ours.append(readme)
-        return {digest for path in ours if (digest := _digest_of(path)) is not None}
 
     def _mark(self, digests: set[str]) -> None:
         marker = {"kind": KIND, "written": sorted(digests)}

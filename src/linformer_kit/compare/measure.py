@@ -32,14 +32,14 @@ HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Parameters(NamedTuple):
-    """How many numbers are learned: in all, and in the projections (E and F)."""
+    """Numbers of parameters: in total, and in the projections (E and F)."""
 
     total: int
     projections: int
 
 
 def parameters(config: RunConfig) -> Parameters:
-    """Counted in the model itself; what layers share counts once."""
+    """Counted in the built model; parameters that layers share count once."""
     prepared = prepare(config)
     model = build_model(config, prepared, prepared.tokenizer())
     return count_parameters(model)
@@ -97,7 +97,7 @@ def training_step(config: RunConfig) -> Callable[[], None]:
 
 
 def step_times(settings: Sequence[RunConfig]) -> list[float]:
-    """Seconds of a training step, the variants taking turns."""
+    """Seconds of a training step; the variants alternate."""
     steps = [training_step(config) for config in settings]
     taken: list[list[float]] = [[] for _ in steps]
     for turn in range(1 + ROUNDS):

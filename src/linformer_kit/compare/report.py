@@ -5,8 +5,11 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
+from ..figures.pictures import pictures
+from ..figures.sheet import Sheet, entries
+from ..figures.text import for_markdown
 from ..measure import quantities
-from .plots import plot_curves, plot_over
+from .plots import plots
 from .verdict import groups_of, verdict
 
 if TYPE_CHECKING:
@@ -17,48 +20,49 @@ if TYPE_CHECKING:
 
 SHOWN = ("perplexity", "accuracy", "bits_per_byte", "macro_f1", "bleu", "chrf")
 WRITTEN_BY = "<!-- Written by linformer compare, which replaces it when it runs again. -->"
-HEADS = ("parameters", "in E and F", "peak memory", "time a step")
+COST_COLUMNS = ("parameters", "in E and F", "peak memory", "time a step")
 
 
 def report(records: Sequence[Record], notes: Sequence[str] = ()) -> tuple[str, dict[str, bytes]]:
     """Markdown: what was compared, the table and the verdict; and the plots by file name."""
     groups = groups_of(records)
     names = [name for name in SHOWN if any(name in record["metrics"] for record in records)]
-    pictures = plot_curves(groups) | plot_over(groups)
+    files: dict[str, bytes] = {}
+    for figure in plots(groups):
+        files |= pictures(figure, ["png"])
     text = "\n".join(
         [
             _title(groups),
             "",
-            *table(groups, names),
+            table(groups, names).as_markdown(),
             "",
             *_about(groups, names),
             "",
-            *(escaped(line) for line in verdict(groups, names)),
-            *(f"- {escaped(note)}" for note in notes),
+            *(for_markdown(line) for line in verdict(groups, names)),
+            *(f"- {for_markdown(note)}" for note in notes),
             "",
-            *(f"![{name.removesuffix('.png')}]({name})" for name in pictures),
+            *(f"![{name.removesuffix('.png')}]({name})" for name in files),
         ]
     )
-    return text + "\n", pictures
+    return text + "\n", files
 
 
-def table(groups: Sequence[Group], names: Sequence[str]) -> list[str]:
+def table(groups: Sequence[Group], names: Sequence[str]) -> Sheet:
     """A row a variant; metrics with the standard deviation over the seeds."""
     rows = []
     for group in groups:
         first = group.first
+        counts = (first.get(name) for name in ("parameters", "projection_parameters"))
         rows.append(
-            [
-                escaped(group.name),
+            entries(
+                group.name,
                 *(spread(group.values(name)) for name in names),
-                _count(first.get("parameters")),
-                _count(first.get("projection_parameters")),
+                *("-" if count is None else f"{count:,}" for count in counts),
                 quantities.size(first.get("memory")),
                 quantities.seconds(first["step_seconds"]),
-            ]
+            )
         )
-    head = ["variant", *names, *HEADS]
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return Sheet(title="", columns=("variant", *names, *COST_COLUMNS), rows=tuple(rows))
 
 
 def spread(values: Sequence[float]) -> str:
@@ -94,13 +98,6 @@ def summaries(records: Sequence[Record]) -> list[Record]:
     return found
 
 
-def escaped(text: str) -> str:
-    """The text without meaning in a table of Markdown."""
-    for mark, shown in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`")):
-        text = text.replace(mark, shown)
-    return text
-
-
 def _title(groups: Sequence[Group]) -> str:
     lengths = sorted({run["n"] for group in groups for run in group.runs.values()})
     seeds = len(groups[0].runs)
@@ -114,7 +111,7 @@ def _about(groups: Sequence[Group], names: Sequence[str]) -> list[str]:
     """What the columns are, and what the baseline reaches."""
     lines = [
         "Peak memory is that of training on one process: weights, gradients, optimizer and "
-        "activations. The time of a step is the median of steps in which the variants took turns.",
+        "activations. The time of a step is the median of steps in which the variants took turns."
     ]
     if len(groups[0].runs) > 1:
         lines.append(
@@ -134,7 +131,3 @@ def _about(groups: Sequence[Group], names: Sequence[str]) -> list[str]:
         known = "the most frequent label" if classify else "how often each token occurs"
         lines.append(f"Baseline, a model that knows only {known}: {', '.join(found)}.")
     return lines
-
-
-def _count(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"

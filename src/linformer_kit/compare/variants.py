@@ -1,4 +1,4 @@
-"""Which configurations a comparison is made of, and what they are called."""
+"""The variants of a comparison: their settings and names."""
 
 from __future__ import annotations
 
@@ -75,12 +75,7 @@ def variants(vary: Sequence[str]) -> Variants:
             raise UserError(f"{key} is varied twice: give all its values in one --vary.")
     combinations: dict[tuple[str, ...], tuple[Setting, ...]] = {}
     for combination in itertools.product(*axes):
-        idle = {
-            key
-            for setting in combination
-            if isinstance(setting.value, str)
-            for key in WITHOUT_EFFECT.get((setting.key, setting.value), ())
-        }
+        idle = without_effect({setting.key: setting.value for setting in combination})
         kept = tuple(setting for setting in combination if setting.key not in idle)
         combinations.setdefault(tuple(setting.override for setting in kept), kept)
     short = short_keys(keys)
@@ -93,6 +88,12 @@ def variants(vary: Sequence[str]) -> Variants:
         ],
         notes,
     )
+
+
+def without_effect(values: dict[str, Any]) -> set[str]:
+    """The keys that have no effect beside these values."""
+    found = (keys for (key, value), keys in WITHOUT_EFFECT.items() if values.get(key) == value)
+    return {key for keys in found for key in keys}
 
 
 def is_vanilla(task: str, model: dict[str, Any]) -> bool:
@@ -130,7 +131,7 @@ def _axis(vary: str, notes: list[str]) -> list[Setting]:
 
 
 def _parsed(key: str, text: str) -> tuple[Any, str]:
-    """The value, and a text that equal values have in common."""
+    """The value, and its canonical text."""
     with user_input(f"--vary {key}={text}"):
         try:
             value = yaml_text.parse(text)
@@ -140,7 +141,7 @@ def _parsed(key: str, text: str) -> tuple[Any, str]:
 
 
 def _split(text: str, vary: str) -> list[str]:
-    """At the commas outside brackets and quotes."""
+    """Split at commas outside brackets and quotes."""
     parts, start, depth, quote = [], 0, 0, ""
     before = ","  # the last character that is not a space
     for place, character in enumerate(text):

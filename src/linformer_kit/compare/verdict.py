@@ -1,4 +1,4 @@
-"""What a comparison says in words, and when it says nothing.
+"""The verdict of a comparison, and when there is none.
 
 A variant is judged against the vanilla Transformer that differs from it in the attention alone.
 There is a verdict only if
@@ -6,7 +6,7 @@ There is a verdict only if
 1. every run of both has left the baseline (`baseline.py`), and
 2. both were trained with the same seeds, at least two of them.
 
-A difference counts if it is larger than the seeds make by chance: the differences within each seed
+A difference counts if it is larger than the noise of the seeds: the differences within each seed
 have a mean d and a standard error e, and |d| > t e with the 97.5 % quantile t of Student's
 distribution (a paired t-test, 95 %). Within a seed both runs see the same split of the data, the
 same order and the same masks, so what a seed changes for both does not count as noise.

@@ -118,6 +118,13 @@ class ModelSection(Section):
         """The keys that were given, as arguments of `LinformerConfig`."""
         return self.model_dump()
 
+    def needs_window(self) -> bool:
+        """Whether a layer has neither compressed rows nor a window."""
+        given = self.options
+        k = given.get("k", DEFAULT_K)
+        none = 0 in k if isinstance(k, list) else k == 0
+        return none and not given.get("window") and given.get("projection") != "full"
+
     def projected_lengths(self) -> dict[str, int]:
         """The keys with a k that must not exceed the length of the inputs, and the largest k."""
         given, found = self.options, {}

@@ -176,6 +176,11 @@ class RunConfig(Section):
                     f"data.{name} with a source and a target belongs to the task 'translate': "
                     f"got task {self.task!r}."
                 )
+        if self.model.needs_window():
+            raise ValueError(
+                "model.k must be at least 1 without a model.window: got "
+                f"{self.model.options['k']}. Give a window, or a larger k."
+            )
         if self.task != "clm":
             for name, k in self.model.projected_lengths().items():
                 if k > data.max_length:

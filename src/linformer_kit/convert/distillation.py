@@ -1,8 +1,8 @@
 """The distance between a converted model and its teacher.
 
 Two losses. `layer_loss` trains each layer on the teacher's own hidden states: from the same input
-it has to make the same output, so errors do not add up. `hidden_loss` trains the whole student: every
-hidden state, and the direction of the mean of the last one.
+it has to make the same output, so errors do not add up. `hidden_loss` trains the whole student:
+every hidden state, and the direction of the mean of the last one.
 
 Legend: B batch, N positions, M model size.
 """

@@ -72,7 +72,8 @@ def distill(
     trained, taught = student.training, teacher.training
     student.eval()  # dropout would add noise to what is compared
     teacher.eval()
-    started, recent = time.monotonic(), []
+    started = time.monotonic()
+    recent: list[dict[str, float]] = []
     try:
         for step in itertools.count():
             elapsed = (time.monotonic() - started) / 60
@@ -98,7 +99,7 @@ def distill(
             optimizer.step()
             if step % 20 == 0:
                 found = "  ".join(f"{name} {value:.4f}" for name, value in _mean(recent).items())
-                say(f"step {step}  {elapsed:.1f} min  loss {float(loss):.4f}  {found}".rstrip())
+                say(f"step {step}  {elapsed:.1f} min  loss {loss.item():.4f}  {found}".rstrip())
     finally:
         student.train(trained)
         teacher.train(taught)
@@ -139,18 +140,18 @@ def _batches(
         raise ValueError("texts need a tokenizer: got tokenizer=None. Pass that of the teacher.")
     checks.positive("batch_size", batch_size)
     if length is None:
-        length = min(_longest(student), _longest(teacher))
-    return _row_batches(_rows(given, tokenizer, length), tokenizer, batch_size, seed)
+        length = min(longest(student), longest(teacher))
+    return _row_batches(rows_of(given, tokenizer, length), tokenizer, batch_size, seed)
 
 
-def _longest(model: nn.Module) -> int:
+def longest(model: nn.Module) -> int:
     """How many positions a model reads."""
     config: Any = model.config
     padding = 2 if config.model_type in ("roberta", "xlm-roberta", "camembert") else 0
     return int(config.max_position_embeddings) - padding
 
 
-def _rows(texts: list[str], tokenizer: Any, length: int) -> list[list[int]]:
+def rows_of(texts: list[str], tokenizer: Any, length: int) -> list[list[int]]:
     """Pieces of at most `length` tokens, special tokens included."""
     rows: list[list[int]] = []
     for text in texts:

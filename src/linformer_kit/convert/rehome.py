@@ -138,7 +138,7 @@ def head_of(family: Family, model: PreTrainedModel) -> Head | None:
 
 def config_values(family: Family, head: Head | None, model: PreTrainedModel) -> dict[str, Any]:
     """The fields of LinformerConfig that follow from a pretrained model."""
-    theirs = model.config
+    theirs: Any = model.config
     activation = getattr(theirs, "hidden_act", getattr(theirs, "activation", "gelu"))
     if activation not in ACTIVATIONS:
         raise ValueError(
@@ -162,8 +162,7 @@ def config_values(family: Family, head: Head | None, model: PreTrainedModel) -> 
     }
     if head is not None and theirs.num_labels and "lm_head.*" not in head.tensors:
         values |= {"id2label": dict(theirs.id2label), "label2id": dict(theirs.label2id)}
-    values |= family.options
-    return values | (head.options if head is not None else {})
+    return values | dict(family.options) | dict(head.options if head is not None else {})
 
 
 def position_rows(family: Family, model: PreTrainedModel) -> int:
@@ -171,9 +170,9 @@ def position_rows(family: Family, model: PreTrainedModel) -> int:
     return int(model.config.max_position_embeddings) - family.first_position
 
 
-def tensor_table(family: Family, head: Head | None, student: torch.nn.Module) -> dict[str, str]:
+def tensor_table(family: Family, head: Head | None, student: Any) -> dict[str, str]:
     """Our name -> theirs, of every tensor that comes along."""
-    layers = student.config.num_hidden_layers
+    layers: int = student.config.num_hidden_layers
     encoder = family.tensors | (family.pooler if student.config.pooler else {})
     ours, theirs = ("linformer.", family.prefix) if head is not None else ("", "")
     table = {ours + a: theirs + b for a, b in expand(encoder, layers).items()}

@@ -105,16 +105,15 @@ class SwappedAttention(nn.Module):
             value,
             self._compress(key, value, mask),
             self.row_bias,
-            window=self.window,
+            window=0 if self.branch == "rows" else self.window,
             global_tokens=self.settings.global_tokens,
             mask=mask,
             segment=getattr(self.projection, "width", None),
-            branch=self.branch,
             drop=drop,
         )
 
     def _compress(self, key: Tensor, value: Tensor, mask: Tensor | None) -> CompressedKV | None:
-        if self.projection is None:
+        if self.projection is None or self.branch == "window":
             return None
         if mask is not None:
             key, value = (rows.masked_fill(~mask[..., None, None], 0.0) for rows in (key, value))

@@ -26,7 +26,12 @@ from .names import explain_unknown_names
 from .numerics import per_head_matmul
 from .plain_sdpa import join_heads, split_heads, zero_padding
 from .plan import Plan, check_plan, plan_for
-from .projection_kinds import build_projection, check_passed_projection, check_projection
+from .projection_kinds import (
+    build_projection,
+    check_passed_projection,
+    check_projection,
+    check_projection_bias,
+)
 from .sdpa import sdpa
 
 if TYPE_CHECKING:
@@ -60,6 +65,8 @@ class LinformerAttention(nn.Module):
             usual, which materialises them.
         keep_scale: rescale E where positions are missing, see `LinearProjection`; for linear, fixed
             and conv.
+        projection_bias: whether each row of a linear E and F has a bias, added to all channels, as
+            in models converted from linformer-pytorch; the paper has none.
         plan: a fixed order of the matrix products; None chooses the cheapest for each call.
         external_projection: the projection is passed to each call (layerwise sharing).
         window: a query also sees at least this many positions on each side exactly, see
@@ -88,6 +95,7 @@ class LinformerAttention(nn.Module):
         dropout: float = 0.0,
         dropout_kind: DropoutKind = "rows",
         keep_scale: bool = True,
+        projection_bias: bool = False,
         plan: Plan | None = None,
         external_projection: bool = False,
         window: int = 0,
@@ -98,6 +106,7 @@ class LinformerAttention(nn.Module):
         checks.probability("dropout", dropout)
         checks.one_of("dropout_kind", dropout_kind, get_args(DropoutKind))
         check_projection(projection, sharing, k, max_length)
+        check_projection_bias(projection_bias, projection)
         window_attention.check(window, global_tokens, kind=projection, k=k)
         self.window, self.global_tokens = window, global_tokens
         self.branch: window_attention.Branch = "both"
@@ -107,6 +116,7 @@ class LinformerAttention(nn.Module):
         self.k, self.max_length = k, max_length
         self.kind: ProjectionKind = projection
         self.sharing: Sharing = sharing
+        self.projection_bias = projection_bias
         self.dropout = dropout
         self.dropout_kind: DropoutKind = dropout_kind
         self.plan = plan  # checked by the setter
@@ -125,6 +135,7 @@ class LinformerAttention(nn.Module):
                 num_kv_heads=num_kv_heads,
                 dim=self.context_dim,
                 keep_scale=keep_scale,
+                bias=projection_bias,
             )
         self.row_bias = window_attention.build_row_bias(self)
         reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
@@ -144,11 +155,6 @@ class LinformerAttention(nn.Module):
     def plan(self, plan: Plan | None) -> None:
         check_plan(plan, self.kind, exact_keys=self.has_exact_keys)
         self._plan = plan
-
-    @property
-    def width(self) -> int:
-        """The largest width between input and output."""
-        return max(self.dim, self.num_heads * self.head_dim)
 
     @property
     def has_exact_keys(self) -> bool:
@@ -270,7 +276,7 @@ class LinformerAttention(nn.Module):
             rows = [F.linear(context, each.weight).unflatten(2, (heads, -1)) for each in linears]
             key = compression.compress_keys(rows[0], 0) + self._bias(0, compression)
             value = compression.compress_keys(rows[1], 1) + self._bias(1, compression)
-        return CompressedKV(key, value, compression.keep), context
+        return CompressedKV(*compression.add_bias(key, value), compression.keep), context
 
     def compression_of(
         self, context: Tensor, mask: Tensor | None, projection: Projection | None
@@ -321,5 +327,5 @@ class LinformerAttention(nn.Module):
     def extra_repr(self) -> str:
         return (
             f"dim={self.dim}, num_heads={self.num_heads}, k={self.k}, projection={self.kind!r}, "
-            f"sharing={self.sharing!r}"
+            f"sharing={self.sharing!r}, window={self.window}, global_tokens={self.global_tokens}"
         )

@@ -43,6 +43,7 @@ def trace(
     With a window or global tokens they are (B, H, N, R + N): to the rows, then to the positions.
     """
     if layer.has_exact_keys:
+        checks.context(x, context, context_mask, layer.context_dim)
         return AttentionTrace(*window_attention.trace(layer, x, mask, context, projection))
     x, context, context_mask = _without_padding(layer, x, mask, context, context_mask)
     kv, _ = layer._compress(context, context_mask, projection, queries=x.shape[1], may_fold=False)
@@ -61,7 +62,14 @@ def weights(
 ) -> Tensor:
     """The attention weights (B, H, N, R). `trace` returns them with the output."""
     if layer.has_exact_keys:
-        return window_attention.trace(layer, x, mask, context, projection)[1]
+        return trace(
+            layer,
+            x,
+            mask=mask,
+            context=context,
+            context_mask=context_mask,
+            projection=projection,
+        ).weights
     x, context, context_mask = _without_padding(layer, x, mask, context, context_mask)
     plan = plan_for(layer, context, x.shape[1])
     kv, _ = layer._key_and_value(context, context_mask, projection, plan)

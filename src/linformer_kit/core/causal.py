@@ -362,7 +362,7 @@ class CausalLinformerAttention(RotaryHeads):
         if self.training and self.dropout:
             near = near._replace(value=drop_rows(near.value, self.dropout, True))
             slots = slots._replace(value=drop_rows(slots.value, self.dropout, True))
-        return attend_chunks(query, near, slots if self.k else None)
+        return attend_chunks(query, near, slots if self.k else None).flatten(1, 2)
 
     def _ring_positions(self, last: Tensor) -> Tensor:
         """The position in each row of the ring (B, 2W), if `last` (B) is the last position."""

@@ -1,6 +1,6 @@
 """Attention of chunks of queries to the chunks around them and to further keys, in one softmax.
 
-The encoder's window (`window.py`) and the causal decoder (`causal.py`) are both this computation.
+The encoder's window (`window_attention.py`) and the causal decoder (`causal.py`) are both this.
 Query chunk c attends to `near` keys, the key chunks c ... c + P - 1 of a sequence of C + P - 1
 chunks, and to `far` keys: the same for all chunks, or some for each chunk. Both have a bias that is
 added to the scores, `hidden_bias` at keys that must not be seen.
@@ -37,7 +37,7 @@ def hidden_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
 def attend_chunks(
     query: Tensor, near: Keys | None, far: Keys | None, *, drop: float = 0.0
 ) -> Tensor:
-    """query (B, C, W, H, D) -> (B, C*W, H, D). `drop`: the dropout rate of single weights.
+    """query (B, C, W, H, D) -> (B, C, W, H, D). `drop`: the dropout rate of single weights.
 
     At least one of `near` and `far` is given.
     """
@@ -58,7 +58,7 @@ def attend_chunks_plain(
         bias=None if bias is None else bias.flatten(0, 1),
         drop=drop,
     )
-    return mixed.transpose(1, 2).unflatten(0, query.shape[:2]).flatten(1, 2)
+    return mixed.transpose(1, 2).unflatten(0, query.shape[:2])
 
 
 def keys_of_chunks(

@@ -15,6 +15,15 @@ def in_chunks(rows: Tensor, chunks: int, window: int) -> Tensor:
     return rows.unflatten(1, (chunks, window))
 
 
+def out_of_chunks(rows: Tensor, length: int) -> Tensor:
+    """The first `length` positions of (B, C, W, ...): (B, N, ...)."""
+    if torch.compiler.is_compiling():
+        # A slice would pin whether a dynamic length is a multiple of the window.
+        position = torch.arange(length, device=rows.device)
+        return rows[:, position // rows.shape[2], position % rows.shape[2]]
+    return rows.flatten(1, 2)[:, :length]
+
+
 def shift_chunks(rows: Tensor, chunks: int) -> Tensor:
     """(B, C, ...) moved by some chunks to the right, with zeros before it."""
     return torch.cat((torch.zeros_like(rows[:, :chunks]), rows), dim=1)[:, : rows.shape[1]]

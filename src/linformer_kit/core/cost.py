@@ -43,6 +43,7 @@ class AttentionShape:
     sharing: Sharing = "kv"
     bias: bool = True
     out_bias: bool = True
+    projection_bias: bool = False
     context_dim: int | None = None
     window: int = 0
     global_tokens: int = 0
@@ -66,6 +67,7 @@ class AttentionShape:
             sharing=layer.sharing,
             bias=layer.q_proj.bias is not None,
             out_bias=layer.out_proj.bias is not None,
+            projection_bias=layer.projection_bias,
             context_dim=layer.context_dim,
             window=layer.window,
             global_tokens=layer.global_tokens,
@@ -187,7 +189,7 @@ def projection_parameters(shape: AttentionShape) -> int:
     if s.projection == "linear":
         assert s.k is not None
         assert s.max_length is not None
-        return s.matrices * s.k * s.max_length
+        return s.matrices * s.k * (s.max_length + s.projection_bias)
     if s.projection == "conv":
         return s.matrices * s.width
     if s.projection == "dynamic":
@@ -246,7 +248,7 @@ class EncoderShape:
     layers: tuple[AttentionShape, ...]
     ff_dim: int
     activation: Activation = "gelu"
-    pre_norm: bool = True
+    final_norm: bool = True
     learned_positions: bool = False
     neighbours: int = 0
 
@@ -260,7 +262,7 @@ class EncoderShape:
             layers=tuple(each.attention.shape(batch=batch, length=length) for each in layers),
             ff_dim=first.feed_forward.w_2.in_features,
             activation=first.feed_forward.activation,
-            pre_norm=first.norm == "pre",
+            final_norm=encoder.final_norm is not None,
             learned_positions=isinstance(encoder.positions, LearnedPositions),
             neighbours=0 if conv is None else conv.weight.shape[1],
         )
@@ -296,7 +298,7 @@ def encoder_parameters(shape: EncoderShape) -> int:
     feed_forward = first.dim * (shape.wide + shape.ff_dim)
     if first.out_bias:
         feed_forward += shape.wide + first.dim
-    norms = 2 * 2 * first.dim * depth + (2 * first.dim if shape.pre_norm else 0)
+    norms = 2 * 2 * first.dim * depth + (2 * first.dim if shape.final_norm else 0)
     total = attention + depth * feed_forward + norms
     if shared and first.projection != "full":
         total += projection_parameters(replace(first, k=max(s.k or 0 for s in shape.layers)))
@@ -323,7 +325,7 @@ def encoder_activation_bytes(
         statistics = 2 * 2 * rows
         # Each norm saves its input; W_1 saves its own; the hidden layer is saved once.
         total += itemsize * (rows * (2 * first.dim + first.dim + shape.wide) + statistics)
-    if shape.pre_norm:
+    if shape.final_norm:
         total += itemsize * rows * (first.dim + 2)  # the final norm's
     if shape.neighbours:
         total += itemsize * rows * first.dim  # the input of the short convolution

@@ -92,7 +92,8 @@ class EncoderLayer(nn.Module):
 
             return map_row_blocks(rest, some, source, **blocks)
 
-        blocks: Any = {"width": self.attention.width, "training": self.training}
+        width = max(self.attention.dim, self.attention.num_heads * self.attention.head_dim)
+        blocks: Any = {"width": width, "training": self.training}
         return map_sample_groups(forward, x, **blocks)
 
     def attention_input(self, x: Tensor) -> Tensor:
@@ -115,8 +116,9 @@ class LinformerEncoder(nn.Module):
 
     Args:
         dim, num_heads, max_length, projection, sharing, window, global_tokens, head_dim,
-            num_kv_heads, dropout_kind, keep_scale, plan: as in `LinformerAttention`. With
-            sharing='layerwise' all layers use one projection, `encoder.projection`.
+            num_kv_heads, dropout_kind, keep_scale, projection_bias, plan: as in
+            `LinformerAttention`. With sharing='layerwise' all layers use one projection,
+            `encoder.projection`.
         depth: the number of layers.
         k: the number of compressed rows; a sequence gives each layer its own (the paper: smaller
             in higher layers). With layerwise sharing a layer uses the first k of max(k) rows; conv,
@@ -125,7 +127,7 @@ class LinformerEncoder(nn.Module):
             gelu_tanh, relu or swiglu.
         full_layers: the numbers, from 0, of layers with full attention instead of `projection`.
         bias: whether linear layers have one; `qkv_bias` overrides it for W_q, W_k and W_v.
-        norm: `pre` (with a final norm) or `post`.
+        norm: `pre` or `post`; final_norm=False leaves out the norm after the last layer of `pre`.
         positions: `none`, `learned` (up to max_length) or `sinusoidal`, added to the input.
         neighbours: the width, an odd number, of a short convolution that is added to the input; 0
             for none, as in the paper. See `short_conv.py`.
@@ -156,6 +158,7 @@ class LinformerEncoder(nn.Module):
         window: int = 0,
         global_tokens: int = 0,
         norm: Norm = "pre",
+        final_norm: bool = True,
         activation: Activation = "gelu",
         positions: Positions = "none",
         neighbours: int = 0,
@@ -169,6 +172,7 @@ class LinformerEncoder(nn.Module):
         qkv_bias: bool | None = None,
         norm_eps: float = 1e-5,
         keep_scale: bool = True,
+        projection_bias: bool = False,
         plan: Plan | None = None,
         gradient_checkpointing: bool = False,
     ) -> None:
@@ -201,16 +205,15 @@ class LinformerEncoder(nn.Module):
                 dropout=dropout if attention_dropout is None else attention_dropout,
                 dropout_kind=dropout_kind,
                 keep_scale=keep_scale,
+                projection_bias=projection_bias and not full,
                 plan=plan,
                 external_projection=shared,
             )
             hidden = 4 * dim if ff_dim is None else ff_dim
-            feed_forward = FeedForward(
+            feed = FeedForward(
                 dim=dim, ff_dim=hidden, activation=activation, dropout=activation_dropout, bias=bias
             )
-            return EncoderLayer(
-                attention, feed_forward, norm=norm, norm_eps=norm_eps, dropout=dropout
-            )
+            return EncoderLayer(attention, feed, norm=norm, norm_eps=norm_eps, dropout=dropout)
 
         self.layers = nn.ModuleList(map(layer, range(depth)))
         self.projection: Projection | None = None
@@ -223,10 +226,11 @@ class LinformerEncoder(nn.Module):
                 num_kv_heads=num_heads if num_kv_heads is None else num_kv_heads,
                 dim=dim,
                 keep_scale=keep_scale,
+                bias=projection_bias,
             )
         self.positions = build_positions(positions, max_length, dim)
         self.neighbours = build_short_conv(neighbours, dim)
-        self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" else None
+        self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" and final_norm else None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """x (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""

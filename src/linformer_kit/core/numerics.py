@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -33,8 +33,12 @@ def per_head_matmul(rows: Tensor, weight: Tensor) -> Tensor:
 
 
 def interpolate_keeping_norm(rows: Tensor, length: int) -> Tensor:
-    """rows (A, B, N) interpolated linearly to (A, B, length), each row scaled to its old norm."""
-    wide = at_least_float32(rows)
+    """rows (..., N) interpolated linearly to (..., length), each row scaled to its old norm.
+
+    Without a graph; a parameter gives a parameter.
+    """
+    wide = at_least_float32(rows.detach()).flatten(0, -2)[None]
     new = F.interpolate(wide, size=length, mode="linear", align_corners=True)
     scale = wide.norm(dim=-1, keepdim=True) / new.norm(dim=-1, keepdim=True).clamp_min(1e-30)
-    return (new * scale).to(rows.dtype)
+    new = (new * scale).to(rows.dtype).view(*rows.shape[:-1], length)
+    return nn.Parameter(new, rows.requires_grad) if isinstance(rows, nn.Parameter) else new

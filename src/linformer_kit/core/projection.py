@@ -29,17 +29,16 @@ from torch import Tensor, nn
 from . import checks
 from .cpu.shared_gradient import can_share_gradient, matmul_sharing_gradient
 from .numerics import at_least_float32, batched_matmul, interpolate_keeping_norm
+from .visible_scale import visible_scale
 
 Reader = tuple[nn.Module, ...] | None
-
-_MIN_SHARE = 1e-9  # of the squared norm of a row
-MAX_SCALE = _MIN_SHARE**-0.5  # 31,623: a float16, and above the square root of any max_length
 
 
 class Compression:
     """E and F of one batch. `keep` (B, R): False at rows made of padding alone; None: all real."""
 
     keep: Tensor | None = None
+    bias: Tensor | None = None  # (P, T, R)
     commutes = True  # whether E (X W) = (E X) W
 
     def compress_input(self, x: Tensor) -> Tensor:
@@ -53,6 +52,13 @@ class Compression:
     def row_sums(self) -> Tensor:
         """E 1, with 1 only at real positions: (1 or B, P, T, R)."""
         raise NotImplementedError
+
+    def add_bias(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The bias of each row, added to every channel of the compressed rows (B, G, R, D)."""
+        if self.bias is None:
+            return key, value
+        bias = self.bias[..., None].to(key.dtype)
+        return key + bias[0], value + bias[-1]
 
     def compress_input_for(self, x: Tensor, reader: Reader) -> tuple[Tensor, Tensor]:
         """x and `compress_input(x)`. `reader`: the layers that read x next, if nothing else does.
@@ -147,16 +153,24 @@ class Projection(nn.Module):
 
 
 class StoredProjection(Projection):
-    """A stored E (and F): `weight` (P, T, k, max_length)."""
+    """A stored E (and F): `weight` (P, T, k, max_length). `bias` (P, T, k): of its rows, if any."""
 
     learned: bool  # else `weight` is a buffer
     weight: Tensor
 
     def __init__(
-        self, *, k: int, max_length: int, sides: int, heads: int, keep_scale: bool = True
+        self,
+        *,
+        k: int,
+        max_length: int,
+        sides: int,
+        heads: int,
+        keep_scale: bool = True,
+        bias: bool = False,
     ) -> None:
         super().__init__(k=k, max_length=max_length)
         self.keep_scale = keep_scale
+        self.bias = nn.Parameter(torch.empty(sides, heads, k)) if bias else None
         weight = torch.empty(sides, heads, k, max_length)
         if self.learned:
             self.weight = nn.Parameter(weight)
@@ -176,24 +190,21 @@ class StoredProjection(Projection):
         scale = None
         if self.keep_scale and not (complete and mask is None):
             scale = _scale(weight, length, mask).view(-1, sides, heads, count)
-        return MatrixCompression(present, sides=sides, heads=heads, scale=scale, mask=mask)
+        result = MatrixCompression(present, sides=sides, heads=heads, scale=scale, mask=mask)
+        result.bias = None if self.bias is None else self.bias[:, :, :count]
+        return result
 
     def _first_rows(self, rows: int | None) -> Tensor:
         return self.weight if rows is None else self.weight[:, :, :rows]
 
     def resize(self, max_length: int) -> None:
         """Interpolate every row of E. Its norm stays: it sets the scale of a compressed row."""
-        old = self.weight.detach()
-        new = interpolate_keeping_norm(old.flatten(0, 1), max_length).unflatten(0, old.shape[:2])
-        if isinstance(self.weight, nn.Parameter):
-            self.weight = nn.Parameter(new, requires_grad=self.weight.requires_grad)
-        else:
-            self.weight = new
+        self.weight = interpolate_keeping_norm(self.weight, max_length)
         super().resize(max_length)
 
 
 class LinearProjection(StoredProjection):
-    """The paper's learned E and F, without bias.
+    """The paper's learned E and F, which have no bias; with one, row j is E_j X W + bias_j.
 
     Initialised with variance 1/max_length, so that a row of E X has the variance of a row of X.
     For the same reason an input that lacks positions (shorter than max_length, or padded) has its
@@ -209,6 +220,8 @@ class LinearProjection(StoredProjection):
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
 
 def _first_columns(matrix: Tensor, length: int) -> Tensor:
@@ -225,15 +238,3 @@ def _scale(weight: Tensor, length: int, mask: Tensor | None) -> Tensor:
     present = _first_columns(squares, length)
     left = present.sum(-1) if mask is None else mask.to(present.dtype) @ present.T
     return visible_scale(squares.sum(-1), left).to(weight.dtype)
-
-
-def visible_scale(total: Tensor, visible: Tensor) -> Tensor:
-    """min(|row| / |visible part of the row|, MAX_SCALE), from the squares of the two norms.
-
-    It keeps the variance of a sum that lacks positions. At the bound the row is MAX_SCALE times its
-    visible part, so a visible part of exactly zero gives zero, and the gradient is finite. A row of
-    zeros has the scale 1.
-    """
-    floor = total * _MIN_SHARE + torch.finfo(total.dtype).tiny
-    ratio = total / torch.maximum(visible, floor)
-    return ratio.masked_fill(total == 0, 1.0).sqrt()

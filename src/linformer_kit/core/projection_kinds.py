@@ -49,6 +49,7 @@ def check_projection(projection: str, sharing: str, k: int | None, max_length: i
             "Only projection='full' has none."
         )
     if k == 0:
+        checks.whole("k", k)
         return  # no compressed rows: a window alone, checked in `window_attention.py`
     checks.positive("k", k)
     if projection in NEED_MAX_LENGTH:
@@ -64,6 +65,14 @@ def check_projection(projection: str, sharing: str, k: int | None, max_length: i
             )
 
 
+def check_projection_bias(bias: bool, projection: str) -> None:
+    if bias and projection != "linear":
+        raise ValueError(
+            f"only projection='linear' has a bias: got projection_bias=True, "
+            f"projection={projection!r}. Leave projection_bias False."
+        )
+
+
 def build_projection(
     projection: ProjectionKind,
     *,
@@ -73,6 +82,7 @@ def build_projection(
     num_kv_heads: int,
     dim: int,
     keep_scale: bool = True,
+    bias: bool = False,
 ) -> Projection:
     """The module for one kind (`full` has none). `dim` is the width of the compressed input."""
     check_projection(projection, sharing, k, max_length)
@@ -85,9 +95,10 @@ def build_projection(
         return MeanProjection(k=k, max_length=max_length)
     if projection == "max":
         return MaxProjection(k=k, max_length=max_length)
+    options: dict[str, bool] = {"bias": True} if bias else {}
     learned = {"linear": LinearProjection, "fixed": FixedProjection, "conv": ConvProjection}
     return learned[projection](
-        k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale
+        k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale, **options
     )
 
 
@@ -123,7 +134,7 @@ def check_k_of_layers(
     k_of_layer: list[int | None] = [k] * depth if k is None or isinstance(k, int) else list(k)
     for layer_k in k_of_layer:
         check_projection(projection, sharing, layer_k, max_length)
-    if projection == "conv" and sharing == "layerwise" and len(set(k_of_layer)) > 1:
+    if projection == "conv" and sharing == "layerwise" and len({*k_of_layer} - {0}) > 1:
         raise ValueError(
             f"one conv filter has one width, so layerwise sharing needs one k: got {k_of_layer}. "
             "Use sharing='kv', or the same k in every layer."

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .projection import MAX_SCALE
+from .visible_scale import MAX_SCALE
 
 # (head, inputs, rows, positions) -> R compressed rows. `inputs` are the S rows of X that the keys
 # are made of, `rows` the rows to compress, `positions` the indices that are not padding.
@@ -100,17 +100,10 @@ def compress_by_filter(taps: Tensor, *, keep_scale: bool = True) -> Compress:
     return compress
 
 
-def compress_by_mean(width: int) -> Compress:
-    """`mean`: row j is the mean of the positions present in segment j."""
+def compress_by_pooling(width: int, pool: Callable[[Tensor, int], Tensor]) -> Compress:
+    """`mean` (pool = torch.mean) and `max` (torch.amax) of the positions present in segment j."""
     return lambda head, inputs, rows, positions: [
-        rows[segment].mean(0) for segment in _segments(rows.shape[0], width, positions)
-    ]
-
-
-def compress_by_max(width: int) -> Compress:
-    """`max`: row j is the largest value of each channel in segment j."""
-    return lambda head, inputs, rows, positions: [
-        rows[segment].amax(0) for segment in _segments(rows.shape[0], width, positions)
+        pool(rows[segment], 0) for segment in _segments(rows.shape[0], width, positions)
     ]
 
 

@@ -103,7 +103,7 @@ def window_attention(
                 values = [value[j] for j in seen]
                 for j, share in enumerate(shares):
                     if share > 0:
-                        extra = math.log(share)
+                        extra: Tensor | float = math.log(share)
                         if row_bias is not None:
                             extra = extra + row_bias[h, min(j, row_bias.shape[1] - 1)]
                         scores.append(query @ row_key[j] / head_dim**0.5 + extra)

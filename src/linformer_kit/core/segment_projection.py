@@ -17,7 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .numerics import at_least_float32, batched_matmul, interpolate_keeping_norm
-from .projection import Compression, Projection, visible_scale
+from .projection import Compression, Projection
+from .visible_scale import visible_scale
 
 
 class SegmentCompression(Compression):
@@ -144,7 +145,7 @@ class ConvProjection(_SegmentProjection):
     ) -> None:
         super().__init__(k=k, max_length=max_length)
         self.keep_scale = keep_scale
-        self.weight = nn.Parameter(torch.empty(sides, heads, self.width))
+        self.weight: Tensor = nn.Parameter(torch.empty(sides, heads, self.width))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -162,8 +163,7 @@ class ConvProjection(_SegmentProjection):
 
     def resize(self, max_length: int) -> None:
         super().resize(max_length)
-        new = interpolate_keeping_norm(self.weight.detach(), self.width)
-        self.weight = nn.Parameter(new, requires_grad=self.weight.requires_grad)
+        self.weight = interpolate_keeping_norm(self.weight, self.width)
 
 
 class MeanProjection(_SegmentProjection):

@@ -33,7 +33,7 @@ from torch import Tensor, nn
 
 from . import checks
 from .chunk_attention import Keys, attend_chunks, hidden_bias
-from .chunks import in_chunks
+from .chunks import in_chunks, out_of_chunks
 from .compressed_kv import CompressedKV
 from .cpu.predicate import is_unmodified_linear
 from .dropout import drop_rows
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .attention import LinformerAttention
     from .projection import Projection
 
+# The part of a trained layer that is used: "window" as with k = 0, "rows" as with window = 0.
 Branch = Literal["both", "window", "rows"]
 _LEARNED = ("linear", "dynamic", "conv")  # the kinds whose E is learned
 
@@ -110,11 +111,10 @@ def forward(
         value,
         rows,
         layer.row_bias,
-        window=layer.window,
+        window=_window(layer),
         global_tokens=layer.global_tokens,
         mask=mask,
-        segment=_segment(layer),
-        branch=layer.branch,
+        segment=_segment(layer, projection),
         drop=layer.dropout if layer.training and layer.dropout_kind == "weights" else 0.0,
     )
     return zero_padding(layer.out_proj(mixed.flatten(2)), mask)
@@ -142,7 +142,9 @@ def _heads(
     query = layer.q_proj(x).unflatten(2, (layer.num_heads, -1))
     key = layer.k_proj(x).unflatten(2, (layer.num_kv_heads, -1))
     value = layer.v_proj(x).unflatten(2, (layer.num_kv_heads, -1))
-    rows = _rows(layer, x, key, value, mask, projection) if layer.k else None
+    rows = None
+    if layer.k and layer.branch != "window":
+        rows = _rows(layer, x, key, value, mask, projection)
     if layer.dropout_kind == "rows":
         value = drop_rows(value, layer.dropout, layer.training)
         if rows is not None:
@@ -166,9 +168,8 @@ def _rows(
     compression = layer.compression_of(x, mask, projection)
     if mask is not None:  # a bias of W_k or W_v is not zero at padding
         key, value = (rows.masked_fill(~mask[..., None, None], 0.0) for rows in (key, value))
-    return CompressedKV(
-        compression.compress_keys(key, 0), compression.compress_keys(value, 1), compression.keep
-    )
+    key, value = compression.compress_keys(key, 0), compression.compress_keys(value, 1)
+    return CompressedKV(*compression.add_bias(key, value), compression.keep)
 
 
 def trace(
@@ -184,31 +185,29 @@ def trace(
     """
     checks.sequence("x", x, layer.dim, mask=mask)
     query, key, value, rows = _heads(layer, x, mask, context, projection)
-    length, window = x.shape[1], layer.window
+    length, window = x.shape[1], _window(layer)
     seen = min(layer.global_tokens, length)
     position = torch.arange(length, device=x.device)
     of_global = position < seen
     visible = of_global | of_global[:, None]
-    if window and layer.branch != "rows":
+    if window:
         chunk = position // window
         visible = visible | ((chunk[:, None] - chunk).abs() <= 1)
     visible = visible[None] if mask is None else visible & mask[:, None]  # (B or 1, N, N)
     bias = hidden_bias(visible, x.dtype)[:, None]  # (B or 1, 1, N, N)
     if rows is not None:
-        count = rows.key.shape[2]
         counts = row_weights(
             length,
-            count,
+            rows.key.shape[2],
             mask,
             window=window,
             seen=seen,
-            segment=_segment(layer),
+            segment=_segment(layer, projection),
             counted=layer.row_bias is None,
             like=query,
         )
         counts = counts[:, position // window if window else position * 0]  # (B or 1, N, R)
-        no_rows = of_global | (layer.branch == "window")
-        counts = counts.masked_fill(no_rows[:, None], hidden(x.dtype))[:, None]
+        counts = counts.masked_fill(of_global[:, None], hidden(x.dtype))[:, None]
         if layer.row_bias is not None:
             counts = counts + layer.row_bias[:, None]
         sizes = (max(len(bias), len(counts)), counts.shape[1], length, -1)
@@ -225,12 +224,17 @@ def trace(
     return zero_padding(layer.out_proj(join_heads(mixed)), mask), weights
 
 
-def _segment(layer: LinformerAttention) -> int | None:
+def _window(layer: LinformerAttention) -> int:
+    return 0 if layer.branch == "rows" else layer.window
+
+
+def _segment(layer: LinformerAttention, projection: Projection | None) -> int | None:
     """The length of a segment, None for kinds whose rows mix all positions."""
-    if not layer.k or layer.kind not in SEGMENT_KINDS:
+    projection = layer.projection if projection is None else projection
+    if not layer.k or projection is None or layer.kind not in SEGMENT_KINDS:
         return None
-    assert layer.max_length is not None
-    return math.ceil(layer.max_length / layer.k)
+    assert projection.max_length is not None
+    return math.ceil(projection.max_length / layer.k)
 
 
 def attend_with_window(
@@ -244,22 +248,23 @@ def attend_with_window(
     global_tokens: int,
     mask: Tensor | None,
     segment: int | None,
-    branch: Branch = "both",
     drop: float = 0.0,
 ) -> Tensor:
     """query (B, N, H, D), key and value (B, N, G, D), rows of CompressedKV -> (B, N, H, D).
 
     row_bias: a learned b, (H, R or 1), or None. segment: the positions of a segment, None if rows
-    are not segments. mask (B, N): True = a real position. `branch`: see `switch_off`.
+    are not segments. mask (B, N): True = a real position.
     """
     length = query.shape[1]
+    if not torch.compiler.is_compiling():  # a comparison would pin the length
+        window = min(window, length)  # one chunk, without padding to a longer one
     seen = min(global_tokens, length) if global_tokens else 0
     size = window or length
     chunks = (length + size - 1) // size
     near = far = None
-    if window and branch != "rows":
+    if window:
         near = _near(key, value, mask, chunks=chunks, window=window, seen=seen)
-    if rows is not None and branch != "window":
+    if rows is not None:
         bias = row_weights(
             length,
             rows.key.shape[2],
@@ -275,7 +280,8 @@ def attend_with_window(
         far = Keys(rows.key.transpose(1, 2)[:, None], rows.value.transpose(1, 2)[:, None], bias)
     if seen:
         far = _with_global_keys(far, key[:, :seen], value[:, :seen], mask, chunks)
-    mixed = attend_chunks(in_chunks(query, chunks, size), near, far, drop=drop)[:, :length]
+    mixed = attend_chunks(in_chunks(query, chunks, size), near, far, drop=drop)
+    mixed = out_of_chunks(mixed, length)
     if not seen:
         return mixed
     of_global = sdpa(
@@ -295,18 +301,15 @@ def _near(
     they are among the far keys.
     """
     length = key.shape[1]
-    pad = (window, (chunks + 1) * window - length)
     if mask is None:
         mask = torch.ones(1, length, dtype=torch.bool, device=key.device)
     visible = mask & (torch.arange(length, device=key.device) >= seen)
-    bias = hidden_bias(F.pad(visible, pad), key.dtype).unflatten(1, (chunks + 2, window))
-    windows = torch.cat([bias[:, i : i + chunks] for i in range(3)], dim=2)  # (B, C, 3W)
-    pad = (0, 0, 0, 0, *pad)
-    return Keys(
-        F.pad(key, pad).unflatten(1, (chunks + 2, window)),
-        F.pad(value, pad).unflatten(1, (chunks + 2, window)),
-        windows[:, :, None, None],
+    key, value, visible = (
+        F.pad(rows, (0, 0) * (rows.dim() - 2) + (1, 1))
+        for rows in (in_chunks(each, chunks, window) for each in (key, value, visible))
     )
+    seen_by = torch.cat([visible[:, i : i + chunks] for i in range(3)], dim=2)  # (B, C, 3W)
+    return Keys(key, value, hidden_bias(seen_by, key.dtype)[:, :, None, None])
 
 
 def _with_global_keys(

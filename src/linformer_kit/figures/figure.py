@@ -13,7 +13,7 @@ LEAST, MOST = 1e-300, 1e300  # beyond them a logarithmic axis has no ticks
 Dash = Literal["solid", "dash", "dot"]
 Scale = Literal["linear", "log"]
 
-# Chosen to be told apart by the colour-blind and to be read on white and on near-black.
+# Distinguishable by colour-blind readers, legible on white and on near-black.
 OURS = ("#0f9d8a", "#2bb3c0", "#3f8fd6", "#6c7bd9", "#9a6fd0")  # Linformer, by rising k
 VANILLA = "#e8743b"
 MATERIALISED = "#c2455f"
@@ -40,18 +40,24 @@ class Line:
     colour: str
     dash: Dash = "solid"
     labels: tuple[str, ...] = ()
+    errors: tuple[float, ...] = ()  # half the lengths of error bars
     joined: bool = True
     marked: bool = True
-    named_points: tuple[str, ...] = ()  # written beside the points
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chart:
-    """Lines and points in two axes."""
+class Titled:
+    """What every figure has; `name` is that of its files."""
 
-    name: str  # of its files
+    name: str
     title: str
     caption: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart(Titled):
+    """Lines and points in two axes."""
+
     x: Axis
     y: Axis
     lines: tuple[Line, ...]
@@ -65,12 +71,9 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HeatMap:
+class HeatMap(Titled):
     """values[row][column]; `labels` likewise, shown when pointed at."""
 
-    name: str
-    title: str
-    caption: str
     x: Axis
     y: Axis
     columns: tuple[str, ...]
@@ -79,8 +82,8 @@ class HeatMap:
     labels: tuple[tuple[str, ...], ...] = ()
     unit: str = ""
     range: tuple[float, float] | None = None
-    diverging: bool = False  # zero is the middle of the colours
-    written: bool = False  # the labels stand in the cells
+    diverging: bool = False  # centre the colours at zero
+    written: bool = False  # write the labels into the cells
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,18 +97,24 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BarChart:
+class BarChart(Titled):
     """Groups of horizontal bars, one group a category."""
 
-    name: str
-    title: str
-    caption: str
     value: Axis
     categories: tuple[str, ...]
     groups: tuple[Group, ...]
 
 
 Figure = Chart | HeatMap | BarChart
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panels:
+    """Charts side by side with one legend; for pictures only."""
+
+    name: str
+    charts: tuple[Chart, ...]
+    columns: int
 
 
 def length_ticks(lengths: list[int]) -> tuple[tuple[float, str], ...]:

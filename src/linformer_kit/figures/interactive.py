@@ -1,7 +1,7 @@
-"""Figures for a page: plain data in, what plotly.js draws out.
+"""Figures for the page, as data for plotly.js.
 
-Colours of text, grid and background are left to the page, which knows whether it is dark. Every
-text is escaped, and a value that is not a finite number leaves a gap.
+The page sets the colours of text, grid and background by its theme. Every text is escaped, and a
+value that is not finite leaves a gap.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ def _line(line: Line) -> Drawing:
         "line": {"color": line.colour, "dash": line.dash, "width": 2.4},
         "marker": {"color": line.colour, "size": 7 if line.joined else 12},
     }
+    if line.errors:
+        found["error_y"] = {"type": "data", "array": _finite(line.errors)}
     if line.labels:
         found |= {"text": _texts(line.labels), "hovertemplate": "%{text}<extra></extra>"}
     return found

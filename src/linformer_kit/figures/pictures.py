@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import math
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .figure import BarChart, Chart
+from .figure import BarChart, Chart, Panels
 from .interactive import DIVERGING, SEQUENTIAL
 from .text import for_legend, for_matplotlib
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
 
     from .figure import Axis, Figure, HeatMap
 
@@ -33,22 +34,13 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "linformer-kit",  # the same figure is the same file
     "text.parse_math": False,  # a $ in a name is a $
 }
-MADE_BY = "linformer-kit figure"  # stands in every picture, so that it may be replaced
+MADE_BY = "linformer-kit figure"  # in every picture: such a file may be replaced
+METADATA = {"png": {"Software": MADE_BY}, "svg": {"Date": None, "Creator": MADE_BY}}
 DASHES = {"solid": "-", "dash": "--", "dot": ":"}
 
 
-def write_pictures(figure: Figure, folder: Path) -> list[Path]:
-    """NAME.png and NAME.svg in the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for name, data in pictures(figure).items():
-        (folder / name).write_bytes(data)
-        written.append(folder / name)
-    return written
-
-
-def pictures(figure: Figure) -> dict[str, bytes]:
-    """A PNG and an SVG by the names of their files."""
+def pictures(figure: Figure | Panels, formats: Sequence[str] = ("png", "svg")) -> dict[str, bytes]:
+    """The figure in each format, by the name of its file."""
     import matplotlib as mpl
     from matplotlib.figure import Figure as Canvas
 
@@ -57,28 +49,48 @@ def pictures(figure: Figure) -> dict[str, bytes]:
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         warnings.filterwarnings("ignore", message="constrained_layout not applied")
         canvas = Canvas(figsize=SIZE, layout="constrained")
-        axes = canvas.add_subplot()
-        title = for_matplotlib(figure.title)
-        axes.set_title(title, fontsize=11, fontweight="bold", loc="left", wrap=True)
-        if isinstance(figure, Chart):
-            _chart(figure, axes, canvas)
-        elif isinstance(figure, BarChart):
-            _bars(figure, axes)
+        if isinstance(figure, Panels):
+            _panels(figure, canvas)
         else:
-            _heat_map(figure, axes, canvas)
-        for kind, metadata in (
-            ("png", {"Software": MADE_BY}),
-            ("svg", {"Date": None, "Creator": MADE_BY}),
-        ):
+            _single(figure, canvas)
+        for kind in formats:
             file = io.BytesIO()
-            canvas.savefig(file, format=kind, dpi=160, metadata=metadata)
+            canvas.savefig(file, format=kind, dpi=160, metadata=METADATA[kind])
             found[f"{figure.name}.{kind}"] = file.getvalue()
     return found
 
 
-def _chart(figure: Chart, axes: Any, canvas: Any) -> None:
+def _single(figure: Figure, canvas: Any) -> None:
+    axes = canvas.add_subplot()
+    title = for_matplotlib(figure.title)
+    axes.set_title(title, fontsize=11, fontweight="bold", loc="left", wrap=True)
+    if isinstance(figure, Chart):
+        _chart(figure, axes)
+        _chart_legend(figure, axes, canvas)
+    elif isinstance(figure, BarChart):
+        _bars(figure, axes)
+    else:
+        _heat_map(figure, axes, canvas)
+
+
+def _panels(figure: Panels, canvas: Any) -> None:
+    columns = min(figure.columns, len(figure.charts))
+    rows = -(-len(figure.charts) // columns)
+    canvas.set_size_inches(4.4 * columns, 3.4 * rows)
+    handles: dict[str, Any] = {}  # by label: lines of the same name share one entry
+    for number, chart in enumerate(figure.charts, start=1):
+        axes = canvas.add_subplot(rows, columns, number)
+        _chart(chart, axes)
+        lines, labels = axes.get_legend_handles_labels()
+        handles |= zip(labels, lines, strict=True)
+    if len(handles) > 1:
+        canvas.legend(handles.values(), handles, loc="outside upper left", ncols=2, fontsize=8.5)
+
+
+def _chart(figure: Chart, axes: Any) -> None:
     for line in figure.lines:
-        axes.plot(
+        draw = partial(axes.errorbar, yerr=line.errors, capsize=3) if line.errors else axes.plot
+        draw(
             line.x,
             line.y,
             label=for_legend(line.name),
@@ -90,6 +102,9 @@ def _chart(figure: Chart, axes: Any, canvas: Any) -> None:
         )
     _set_axis(axes.xaxis, figure.x, axes.set_xscale, axes.set_xlabel, axes.set_xlim)
     _set_axis(axes.yaxis, figure.y, axes.set_yscale, axes.set_ylabel, axes.set_ylim)
+
+
+def _chart_legend(figure: Chart, axes: Any, canvas: Any) -> None:
     longest = max((len(line.name) for line in figure.lines), default=0)
     if longest > WIDE:
         canvas.set_figheight(SIZE[1] + 0.17 * len(figure.lines))

@@ -1,9 +1,11 @@
-"""A table as plain data: made of records once, shown in a terminal, on a page, in Markdown."""
+"""A table as plain data, shown in a terminal, on a page or in Markdown."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
+
+from .text import for_markdown
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,17 +28,14 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A table. A row has an entry for every column: the first `keys` of them name it, the last
-    `words` are text, and what lies between are figures.
-    """
+    """A table. A row has an entry for every column; the first `keys` of them are its names."""
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     caption: str = ""
     keys: int = 1
-    words: int = 0
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -45,10 +44,6 @@ class Sheet:
                     f"{self.title}: a row has {len(row)} entries, the columns are "
                     f"{len(self.columns)}."
                 )
-
-    def is_text(self, column: int) -> bool:
-        """Whether a column begins at the left, as text does."""
-        return column < self.keys or column >= len(self.columns) - self.words
 
     def as_rich(self) -> Table:
         """Without caption and notes, which are wider than the table."""
@@ -62,7 +57,7 @@ class Sheet:
         )
         for number, column in enumerate(self.columns):
             bars = any(row[number].bar is not None for row in self.rows)
-            left = bars or self.is_text(number)
+            left = bars or number < self.keys
             table.add_column(Text(column), justify="left" if left else "right", no_wrap=bars)
         for row in self.rows:
             table.add_row(*(Text(entry.with_bar, style=styles[entry.tone]) for entry in row))
@@ -71,8 +66,8 @@ class Sheet:
     def as_markdown(self) -> str:
         """A Markdown table, without title and notes."""
         heads = [column.replace("\n", " ") for column in self.columns]
-        marks = ["---" if self.is_text(number) else "---:" for number in range(len(heads))]
-        rows = [[entry.text.replace("|", "\\|") for entry in row] for row in self.rows]
+        marks = ["---" if number < self.keys else "---:" for number in range(len(heads))]
+        rows = [[for_markdown(entry.text) for entry in row] for row in self.rows]
         return "\n".join(f"| {' | '.join(cells)} |" for cells in (heads, marks, *rows))
 
 

@@ -27,6 +27,13 @@ def for_plotly(text: str) -> str:
     return escape(printable(text), quote=False)
 
 
+def for_markdown(text: str) -> str:
+    """The text without markup, for a table of Markdown."""
+    for mark, shown in (("&", "&amp;"), ("<", "&lt;"), ("|", "\\|"), ("`", "\\`")):
+        text = text.replace(mark, shown)
+    return text
+
+
 def for_matplotlib(text: str) -> str:
     """The text for a picture, where a long one would leave no room for the axes."""
     shown = printable(text)

@@ -1,1 +1,1 @@
-"""Time, memory and machine of a measurement, and records of it. Imports no other room."""
+"""Measuring time and memory, and the records of measurements. Imports no other room."""

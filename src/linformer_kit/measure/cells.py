@@ -75,47 +75,30 @@ def measure_cells(
 ) -> Iterator[Record]:
     """The records of the cells, one after the other as they are measured."""
     known = _of(bench, earlier)
-    clock = Remaining([cell.work for cell in cells])
-    for number, cell in enumerate(cells, start=1):
-        head = f"{number} of {len(cells)}{clock.in_words()}: {cell.name}"
+    work, start = [cell.work for cell in cells], time.monotonic()
+    for number, cell in enumerate(cells):
+        left = time_left(time.monotonic() - start, work, number)
+        head = f"{number + 1} of {len(cells)}{left}: {cell.name}"
 
         def say_where(what: str, head: str = head) -> None:
             say(f"{head}: {what}")
 
         say_where("starting")
         results = cell.run(say_where, known)
-        clock.finish_one()
         for identity, result in zip(cell.identities(), results, strict=True):
             record = {"bench": bench, **identity, **result, "machine": machine}
             known.append(record)
             yield record
 
 
-class Remaining:
-    """How long the rest will take, judged by the work done so far."""
-
-    def __init__(self, work: Sequence[float], now: Callable[[], float] = time.monotonic) -> None:
-        self._work = list(work)
-        self._done = 0
-        self._now = now
-        self._start = now()
-
-    def finish_one(self) -> None:
-        self._done += 1
-
-    def seconds(self) -> float | None:
-        done, left = sum(self._work[: self._done]), sum(self._work[self._done :])
-        if not done:
-            return None
-        return (self._now() - self._start) * left / done
-
-    def in_words(self) -> str:
-        left = self.seconds()
-        if left is None:
-            return ""
-        if left < 90:
-            return f" (about {max(1, round(left))} s left)"
-        return f" (about {round(left / 60)} min left)"
+def time_left(elapsed: float, work: Sequence[float], done: int) -> str:
+    """How long the rest takes in words, by the time of the first `done` pieces of work."""
+    finished = sum(work[:done])
+    if not finished:
+        return ""
+    left = elapsed * sum(work[done:]) / finished
+    words = f"{max(1, round(left))} s" if left < 90 else f"{round(left / 60)} min"
+    return f" (about {words} left)"
 
 
 def _of(bench: str, records: Sequence[Record]) -> list[Record]:

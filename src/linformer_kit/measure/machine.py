@@ -15,13 +15,7 @@ import linformer_kit
 
 from ..machine_memory import UNKNOWN, available_memory
 
-PEERS = (
-    "linformer",
-    "linformer-pytorch",
-    "performer-pytorch",
-    "nystrom-attention",
-    "transformers",
-)
+PEERS = ("linformer", "linformer-pytorch", "performer-pytorch", "nystrom-attention", "transformers")
 
 
 def describe(*, seed: int, threads: int) -> dict[str, object]:
@@ -62,7 +56,7 @@ def _memory() -> int | None:
 
 
 def free_memory() -> int | None:
-    """Bytes that a program can have without others being put out; None if not known."""
+    """Available memory in bytes; None if unknown."""
     available = available_memory()
     return None if available == UNKNOWN else available
 

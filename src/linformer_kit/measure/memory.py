@@ -1,9 +1,8 @@
 """The peak memory of a piece of work, measured in a fresh process.
 
-A process never gives back its peak, and a child counts its parent's peak as its own in
-`ru_maxrss`, so neither this process nor that number will do. On Linux the child warms up, prepares
-(builds the model and the input), has the kernel forget its peak by writing 5 to
-/proc/self/clear_refs, does the work, and reads the new peak, VmHWM.
+The peak of a process does not fall, and a child inherits its parent's peak in `ru_maxrss`. So on
+Linux a fresh child warms up, prepares (builds the model and the input), resets its peak by writing
+5 to /proc/self/clear_refs, does the work, and reads the new peak, VmHWM.
 
 Elsewhere, and where clear_refs may not be written, the child falls back to how far `ru_maxrss`
 rose during the work. That is too small if loading libraries had already taken more than the work
@@ -94,7 +93,7 @@ def measure(work: Work) -> PeakMemory:
         run = work.prepare()
         _release_free_memory()
         before_working = gauge.now()
-        gauge.forget_peak()
+        gauge.reset_peak()
         run()
         peak = gauge.peak()
     except (MemoryError, RuntimeError) as error:
@@ -106,72 +105,64 @@ def measure(work: Work) -> PeakMemory:
     )
 
 
-class _LinuxGauge:
-    method = "VmHWM"
+class _Gauge(NamedTuple):
+    """Bytes of this process: now, and at its peak since `reset_peak`."""
 
-    def now(self) -> int:
-        return self._status("VmRSS")
-
-    def forget_peak(self) -> None:
-        Path("/proc/self/clear_refs").write_text("5")
-
-    def peak(self) -> int:
-        return self._status("VmHWM")
-
-    def _status(self, field: str) -> int:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name == field:
-                return int(value.split()[0]) * 1024
-        raise OSError(f"/proc/self/status has no {field}")
+    method: str
+    now: Callable[[], int]
+    reset_peak: Callable[[], object]
+    peak: Callable[[], int]
 
 
-class _HighWaterGauge:
-    """The highest mark of the whole life of the process: rises, and is never forgotten."""
-
-    method = "ru_maxrss"
-
-    def now(self) -> int:
-        return self.peak()
-
-    def forget_peak(self) -> None:
-        pass
-
-    def peak(self) -> int:
-        unit = 1 if sys.platform == "darwin" else 1024
-        resource = importlib.import_module("resource")  # not on every system
-        peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
-        return peak
-
-
-def _gauge() -> _LinuxGauge | _HighWaterGauge | None:
-    """The best that this system has."""
-    for gauge in (_LinuxGauge(), _HighWaterGauge()):
+def _gauge() -> _Gauge | None:
+    """The best that this system has; None if it has none."""
+    clear_refs = Path("/proc/self/clear_refs")
+    for gauge in (
+        _Gauge(
+            "VmHWM",
+            lambda: _status("VmRSS"),
+            lambda: clear_refs.write_text("5"),
+            lambda: _status("VmHWM"),
+        ),
+        _Gauge("ru_maxrss", _highest, lambda: None, _highest),
+    ):
         with contextlib.suppress(OSError, ImportError):
-            gauge.forget_peak()
+            gauge.reset_peak()
             gauge.peak()
             return gauge
     return None
 
 
-def _release_free_memory() -> None:
-    """Give memory that is free but still held back to the system.
+def _status(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return int(value.split()[0]) * 1024
+    raise OSError(f"/proc/self/status has no {field}")
 
-    The work would use it again without raising the peak, and seem smaller than it is.
-    """
+
+def _highest() -> int:
+    """The peak since the process started; it cannot be reset."""
+    resource = importlib.import_module("resource")  # not on every system
+    peak: int = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak * (1 if sys.platform == "darwin" else 1024)
+
+
+def _release_free_memory() -> None:
+    """Return freed memory to the system: reusing it would hide a part of the work's peak."""
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
         ctypes.CDLL("libc.so.6").malloc_trim(0)
 
 
-def _volunteer_to_be_killed() -> None:
-    """If memory runs out, let the kernel end this process and not the one that waits for it."""
+def _prefer_oom_kill() -> None:
+    """Have the OOM killer choose this process and not its parent."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def main() -> None:
-    _volunteer_to_be_killed()
+    _prefer_oom_kill()
     specification = json.load(sys.stdin)
     module, _, function = specification["target"].partition(":")
     make_work = getattr(importlib.import_module(module), function)

@@ -1,4 +1,4 @@
-"""Where records come from, in a line: no figure without it."""
+"""The provenance of records in one line, shown with every figure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def provenance(records: Sequence[Record]) -> str:
-    """Machine, threads, versions, seed and commit. Records of several are said to be."""
+    """Machine, threads, versions, seed and commit. Distinct values are listed."""
     machines = [record["machine"] for record in records if record.get("machine")]
     if not machines:
         return "no machine recorded"

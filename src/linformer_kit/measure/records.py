@@ -13,7 +13,6 @@ from ..errors import UserError, reason_of, user_input
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
 Record = dict[str, Any]
 
@@ -53,13 +52,8 @@ class RecordFile:
     def __enter__(self) -> RecordFile:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with suppress(OSError) if error is not None else nullcontext():
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with suppress(OSError) if kind is not None else nullcontext():
             self._file.close()  # writes what is buffered, which may have failed already
 
 

@@ -77,7 +77,7 @@ def times_faster(ours: Timing, theirs: Timing) -> float | None:
 
 @contextmanager
 def fixed_threads(threads: int) -> Iterator[None]:
-    """Run with this many threads, and give the process back its own number."""
+    """Set the number of torch threads, and restore it afterwards."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -147,7 +147,7 @@ def _clock(run: Callable[[], object]) -> float | str:
     except (MemoryError, RuntimeError) as error:
         if ran_out_of_memory(error):
             return DID_NOT_FIT
-        # Messages of torch may go on with a stack of C++ frames.
+        # Messages of torch may end with a stack of C++ frames.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return f"failed: {lines[0]}"
     return time.perf_counter() - start

@@ -44,11 +44,17 @@ _LATER_KEYS = {
     "pooler": False,
     "full_layers": None,
     "classifier_act": "tanh",
+    "final_norm": True,
+    "projection_bias": False,
+    "lm_transform": True,
 }
 
 
 class LinformerConfig(PreTrainedConfig):
-    """What a Linformer is made of. `projection="full"` makes every model the vanilla Transformer.
+    """What a Linformer is made of.
+
+    `projection="full"` makes every model the vanilla Transformer: k, sharing, window and
+    global_tokens then have no effect.
 
     Args:
         vocab_size, hidden_size, num_hidden_layers, num_attention_heads, intermediate_size,
@@ -60,10 +66,13 @@ class LinformerConfig(PreTrainedConfig):
         pooler: whether LinformerModel has BERT's pooler, a layer and tanh on its first row.
         classifier_act: between the two layers of a classification head: tanh, gelu or relu.
         full_layers: the numbers, from 0, of an encoder's layers with full attention.
+        final_norm: whether an encoder with norm="pre" ends with a norm.
+        lm_transform: whether a masked language model has a layer, gelu and a norm before the words.
         max_position_embeddings: the longest input of an encoder, the core's max_length.
         num_key_value_heads: fewer than heads lets groups of heads share keys and values.
         head_dim: by default hidden_size // num_attention_heads.
-        activation_dropout, dropout_kind, norm, bias, qkv_bias, keep_scale: as in the core.
+        activation_dropout, dropout_kind, norm, bias, qkv_bias, keep_scale, projection_bias: as in
+            the core.
         position_embedding_type: learned, sinusoidal or none, added to the input. None is `learned`
             in an encoder and `none` in a causal model, whose heads are rotated by position.
         neighbours: over how many tokens, an odd number, a convolution adds to each row of an
@@ -120,12 +129,14 @@ class LinformerConfig(PreTrainedConfig):
     type_vocab_size: int = 2
     embedding_norm: bool | None = None
     norm: str = "pre"
+    final_norm: bool = True
     layer_norm_eps: float = 1e-5
     bias: bool = True
     qkv_bias: bool | None = None
     initializer_range: float = 0.02
     embedding_size: int | None = None
     pooler: bool = False
+    lm_transform: bool = True
 
     k: int | list[int] | None = 256
     projection: str = "linear"
@@ -134,6 +145,7 @@ class LinformerConfig(PreTrainedConfig):
     global_tokens: int = 0
     full_layers: list[int] | None = None
     keep_scale: bool = True
+    projection_bias: bool = False
     plan: dict[str, str] | None = None
 
     causal_attention: str | None = None
@@ -277,16 +289,19 @@ class LinformerConfig(PreTrainedConfig):
 
     def encoder_arguments(self) -> dict[str, Any]:
         """The arguments of the core's encoder. Positions are the embeddings' part."""
+        full = self.projection == "full"
         return {
             "max_length": self.max_position_embeddings,
             "k": self.k,
             "projection": self.projection,
             "sharing": self.sharing,
-            "window": self.window or 0,
-            "global_tokens": self.global_tokens,
+            "window": 0 if full else self.window or 0,
+            "global_tokens": 0 if full else self.global_tokens,
             "full_layers": self.full_layers or (),
             "keep_scale": self.keep_scale,
+            "projection_bias": self.projection_bias,
             "neighbours": self.neighbours,
+            "final_norm": self.final_norm,
             "dropout_kind": self.dropout_kind,
             "plan": None if self.plan is None else Plan(**self.plan),
             **self._layer_arguments(),
@@ -337,6 +352,8 @@ class LinformerConfig(PreTrainedConfig):
             full_layers=None,
             embedding_size=None,
             pooler=False,
+            final_norm=True,
+            projection_bias=False,
             neighbours=0,
             feature_size=None,
             type_vocab_size=0,

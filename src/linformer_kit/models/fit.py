@@ -35,6 +35,18 @@ def check_fit(config: LinformerConfig) -> None:
             "a causal model must not see later tokens, and global tokens see all: got "
             f"global_tokens={config.global_tokens}. Leave it 0."
         )
+    if config.is_decoder and (config.projection_bias or not config.final_norm):
+        raise ValueError(
+            "final_norm=False and projection_bias=True are for encoders: got a causal model with "
+            f"final_norm={config.final_norm}, projection_bias={config.projection_bias}. Leave them "
+            "as they are by default."
+        )
+    if config.tie_word_embeddings and config.embedding_size and not config.lm_transform:
+        raise ValueError(
+            "tied words of embedding_size need the layer of lm_transform: got "
+            f"embedding_size={config.embedding_size}, lm_transform=False. Pass "
+            "tie_word_embeddings=False."
+        )
     _check_embeddings(config)
     _check_core(config)
     if config.is_encoder_decoder:

@@ -50,8 +50,9 @@ class LinformerForMaskedLM(LinformerPreTrainedModel):
                 f"a masked language model reads tokens: got feature_size={config.feature_size}."
             )
         self.linformer = LinformerModel(config)
-        self.transform = MaskedLMTransform(config)
-        self.lm_head = nn.Linear(config.embedding_width, config.vocab_size)
+        self.transform = MaskedLMTransform(config) if config.lm_transform else nn.Identity()
+        width = config.embedding_width if config.lm_transform else config.hidden_size
+        self.lm_head = nn.Linear(width, config.vocab_size)
         self.post_init()
 
     @can_return_tuple

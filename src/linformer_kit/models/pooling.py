@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from ..core.dropout import dropout
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .config import LinformerConfig
 
 
@@ -35,7 +37,11 @@ def pooled(hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
     return highest.masked_fill(~real.any(1), 0.0)
 
 
-_ACTIVATIONS = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh,
+    "gelu": F.gelu,
+    "relu": F.relu,
+}
 
 
 class ClassificationHead(nn.Module):

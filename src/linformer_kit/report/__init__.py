@@ -1,1 +1,1 @@
-"""One page that answers: how much does Linformer save here, and does it hold for this model?"""
+"""The HTML report: time and memory saved, training results, rank of the attention."""

@@ -1,4 +1,4 @@
-"""What lies under the paths a user names: records, runs, and what could not be read."""
+"""Find the records and runs below the given paths; report what cannot be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Evidence:
 
 
 def collect(paths: Sequence[Path]) -> Evidence:
-    """Files of records (JSON lines), runs, and folders of both, however deep."""
+    """Read files of records (JSON lines), runs, and folders of both, recursively."""
     evidence = Evidence()
     seen: set[Path] = set()
     for path in paths:
@@ -33,7 +33,7 @@ def collect(paths: Sequence[Path]) -> Evidence:
             raise ValueError(
                 f"{path} does not exist. Give files of records, runs, or folders that hold them."
             )
-        _take(path, evidence, seen)
+        _add(path, evidence, seen)
     evidence.runs = with_comparisons(evidence.runs, evidence.records)
     if not evidence.records and not evidence.runs:
         where = ", ".join(map(str, paths))
@@ -45,24 +45,24 @@ def collect(paths: Sequence[Path]) -> Evidence:
     return evidence
 
 
-def _take(path: Path, evidence: Evidence, seen: set[Path]) -> None:
-    """One path; what cannot be read is reported, and the rest is used."""
+def _add(path: Path, evidence: Evidence, seen: set[Path]) -> None:
+    """Add one path. What cannot be read is reported and skipped."""
     try:
         real = path.resolve()
         if real in seen:
             return
         seen.add(real)
         if path.is_dir():
-            _take_folder(path, evidence, seen)
+            _add_folder(path, evidence, seen)
         elif path.is_file():
-            _take_records(path, evidence)
+            _add_records(path, evidence)
         else:  # a pipe or a device: reading it may never end
             evidence.problems.append(f"{path}: not a regular file; left out")
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         evidence.problems.append(f"{path}: cannot be read ({reason_of(error)}); left out")
 
 
-def _take_folder(path: Path, evidence: Evidence, seen: set[Path]) -> None:
+def _add_folder(path: Path, evidence: Evidence, seen: set[Path]) -> None:
     if is_run(path):
         run = read_run(path)
         evidence.runs.append(run)
@@ -71,10 +71,10 @@ def _take_folder(path: Path, evidence: Evidence, seen: set[Path]) -> None:
     for inside in sorted(path.iterdir()):
         hidden = inside.name.startswith(".")
         if (inside.is_dir() and not hidden) or (inside.suffix == ".jsonl" and not hidden):
-            _take(inside, evidence, seen)
+            _add(inside, evidence, seen)
 
 
-def _take_records(path: Path, evidence: Evidence) -> None:
+def _add_records(path: Path, evidence: Evidence) -> None:
     records, problems = read_records(path)
     evidence.records += records
     evidence.files |= {id(record): str(path) for record in records}

@@ -1,9 +1,9 @@
-"""Which runs may be compared, and what is said of them.
+"""Which runs are comparable, and the sentence about them.
 
 Two runs are compared if they are equal in everything but the attention: in all of config.yaml
 except the keys of `ATTENTION` and where files are kept, in the digest of their data, and in the
-part they were evaluated on. Seeds are compared pairwise, as in `linformer compare`, and the rules
-of its verdict hold here too: see `compare/verdict.py`.
+part they were evaluated on. Seeds are compared pairwise, as in `linformer compare`, by the rules
+of its verdict: see `compare/verdict.py`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Pair(NamedTuple):
     score: str
     ours: list[Run]
     theirs: list[Run]
-    others: int  # Linformers that were trained alike too
+    others: int  # more Linformers in the same group
 
     @property
     def values(self) -> tuple[list[float], list[float]]:
@@ -46,7 +46,7 @@ class Pair(NamedTuple):
 
 
 def comparable(run: Run) -> str | None:
-    """The same for runs that differ in the attention and the seed alone; None if not known."""
+    """A key that is equal for runs that differ only in attention and seed; None if unknown."""
     if not run.config or run.part is None or run.task not in MAIN_METRIC:
         return None
     values: dict[str, Any] = {
@@ -65,7 +65,7 @@ def comparable(run: Run) -> str | None:
 
 
 def pairs(runs: Sequence[Run]) -> list[Pair]:
-    """The best Linformer beside the vanilla Transformer, for each kind of training."""
+    """The best Linformer and the vanilla Transformer, for each group of comparable runs."""
     alike: dict[str, list[Run]] = {}
     for run in runs:
         kind = comparable(run)
@@ -76,7 +76,7 @@ def pairs(runs: Sequence[Run]) -> list[Pair]:
 
 
 def in_words(runs: Sequence[Run]) -> str | None:
-    """One sentence on the pair with the most seeds and steps; None if there is no pair."""
+    """A sentence about the pair with the most seeds and steps; None without a pair."""
     found = pairs(runs)
     if not found:
         return None
@@ -103,7 +103,7 @@ def in_words(runs: Sequence[Run]) -> str | None:
 
 
 def _best_pair(runs: Sequence[Run]) -> Pair | None:
-    """Of runs that are alike: the Linformer with the best mean, on the seeds of both."""
+    """Of comparable runs: the Linformer with the best mean over the seeds shared with vanilla."""
     score = MAIN_METRIC[runs[0].task]  # type: ignore[index]
     linformers: dict[str, dict[str, Run]] = {}  # by attention, then by seed
     vanilla: dict[str, dict[str, Run]] = {}
@@ -131,7 +131,7 @@ def _best_pair(runs: Sequence[Run]) -> Pair | None:
 
 
 def _no_verdict(pair: Pair) -> str | None:
-    """Why a difference may mean nothing; None if it can be judged."""
+    """Why the difference cannot be judged; None if it can."""
     for who, runs in (("the vanilla Transformer", pair.theirs), ("the Linformer", pair.ours)):
         for run in runs:
             if run.baseline is not None and not run.baseline["left"]:
@@ -147,7 +147,7 @@ def _no_verdict(pair: Pair) -> str | None:
 
 
 def _time(pair: Pair) -> str:
-    """How long a step takes beside vanilla, where both were timed on the same machine."""
+    """Time of a step relative to vanilla, if both were timed on the same machine."""
     ours, theirs = pair.ours[0], pair.theirs[0]
     timed = ours.timed_step is not None and theirs.timed_step is not None
     same = all(ours.machine.get(name) == theirs.machine.get(name) for name in ("cpu", "threads"))

@@ -1,4 +1,4 @@
-"""Training runs as the report sees them: how they were set, how they went, how they ended."""
+"""Training runs as the report reads them: configuration, log and final evaluation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..measure.records import Record, read_records
 from ..runs.models import MODELS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +49,7 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """What its attention is, in words."""
+        """A description of its attention."""
         if self.vanilla:
             return "vanilla"
         if self.task == "clm":
@@ -61,7 +61,7 @@ class Run:
 
     @property
     def seconds_per_step(self) -> float | None:
-        """Of a comparison, or the median of what was logged, so that a pause does not count."""
+        """From a comparison, else the median of the logged times, which ignores pauses."""
         if self.timed_step is not None:
             return self.timed_step
         times = sorted(s["seconds_per_step"] for s in self.steps if s.get("seconds_per_step"))
@@ -69,9 +69,9 @@ class Run:
 
 
 def with_comparisons(runs: Sequence[Run], records: Sequence[Record]) -> list[Run]:
-    """The runs, with what the records of `linformer compare` say of them, if there are any.
+    """Add step times and baselines from the records of `linformer compare`, if there are any.
 
-    A run is known by its folder's name and that of the comparison: paths may have moved.
+    A run is identified by its folder's name and the comparison's, since paths may have moved.
     """
     known = {
         Path(record["run"]).parts[-2:]: record
@@ -93,24 +93,27 @@ def is_run(folder: Path) -> bool:
 
 
 def read_run(folder: Path) -> Run:
-    """What is there; a run may be unfinished. What cannot be read is reported and left out."""
+    """Read a run, finished or not. What cannot be read is reported and left out."""
     problems: list[str] = []
     steps, validations = _logged(folder / "metrics.jsonl", problems)
-    evaluation = _json(folder / "evaluation.json", problems)
-    marker = _json(folder / "run.json", problems)
+    evaluation = _mapping(folder / "evaluation.json", problems)
+    marker = _mapping(folder / "run.json", problems)
     changed = evaluation.get("data_changed") is True
     part = evaluation.get("part")
     return Run(
         name=folder.name,
         path=str(folder),
-        model=_model(folder, problems),
-        config={} if changed else _config(folder / "config.yaml", problems),
+        # The saved model's own configuration, which is complete.
+        model=next(
+            filter(None, (_mapping(folder / w / "config.json", problems) for w in MODELS)), {}
+        ),
+        config={} if changed else _mapping(folder / "config.yaml", problems, yaml_text.parse),
         data=marker.get("data"),
         steps=steps,
         validations=validations,
         scores=_scores(evaluation, folder / "evaluation.json", problems),
         part=part if isinstance(part, str) else None,
-        machine=_json(folder / "environment.json", problems),
+        machine=_mapping(folder / "environment.json", problems),
         problems=tuple(problems),
     )
 
@@ -126,7 +129,7 @@ def number(value: object) -> float | None:
 
 
 def numbers(values: object) -> dict[str, float]:
-    """What of a mapping is a finite number."""
+    """The finite numbers in a mapping."""
     if not isinstance(values, dict):
         return {}
     return {name: found for name, value in values.items() if (found := number(value)) is not None}
@@ -140,22 +143,16 @@ def _logged(path: Path, problems: list[str]) -> tuple[list[Record], list[Record]
         problems.append(f"{path}: cannot be read ({reason_of(error)}); left out")
         return [], []
     problems += shortened(wrong)
+    logged = [line for line in lines if "validation" in line or "loss" in line]
     steps: list[Record] = []
     validations: list[Record] = []
-    left_out = 0
-    for line in lines:
-        plain = numbers(line)
-        if "validation" in line:
-            scores = numbers(line["validation"])
-            if "step" in plain and scores:
-                validations.append({"step": plain["step"], "validation": scores})
-            else:
-                left_out += 1
-        elif "loss" in line:
-            if "step" in plain and "loss" in plain:
-                steps.append(plain)
-            else:
-                left_out += 1
+    for line in logged:
+        plain, scores = numbers(line), numbers(line.get("validation"))
+        if "step" in plain and scores:
+            validations.append({"step": plain["step"], "validation": scores})
+        elif "step" in plain and "loss" in plain and "validation" not in line:
+            steps.append(plain)
+    left_out = len(logged) - len(steps) - len(validations)
     if left_out:
         problems.append(
             f"{path}: {left_out} of {len(lines)} lines have no finite step and loss or score; "
@@ -187,46 +184,24 @@ def _scores(evaluation: Record, path: Path, problems: list[str]) -> dict[str, fl
     return found
 
 
-def _model(folder: Path, problems: list[str]) -> dict[str, Any]:
-    """From the saved model's own configuration, which is complete."""
-    for which in MODELS:
-        found = _json(folder / which / "config.json", problems)
-        if found:
-            return found
-    return {}
-
-
-def _config(path: Path, problems: list[str]) -> dict[str, Any]:
-    if not path.is_file():
-        return {}
-    try:
-        found = yaml_text.parse(path.read_text(encoding="utf-8"))
-    except Exception as error:  # whatever a damaged file leads to
-        problems.append(f"{path}: not a configuration ({reason_of(error)}); left out")
-        return {}
-    if isinstance(found, dict):
-        return found
-    problems.append(f"{path}: not a configuration; left out")
-    return {}
-
-
 def _baseline(record: Record) -> Record | None:
-    """As a comparison keeps it: {"metrics": {...}, "left": true or false}."""
+    """As in the records of a comparison: {"metrics": {...}, "left": true or false}."""
     found = record.get("baseline")
     if not isinstance(found, dict) or not isinstance(found.get("left"), bool):
         return None
     return {"metrics": numbers(found.get("metrics")), "left": found["left"]}
 
 
-def _json(path: Path, problems: list[str]) -> dict[str, Any]:
+def _mapping(path: Path, problems: list[str], parse: Callable[[str], Any] = json.loads) -> Record:
+    """A file that holds a mapping, JSON or YAML; empty if there is none."""
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        problems.append(f"{path}: not JSON ({reason_of(error)}); left out")
-        return {}
-    if isinstance(found, dict):
-        return found
-    problems.append(f"{path}: not an object; left out")
+        found = parse(path.read_text(encoding="utf-8"))
+        if isinstance(found, dict):
+            return found
+        reason = f"it holds {type(found).__name__}, not a mapping"
+    except Exception as error:  # whatever a damaged file leads to
+        reason = reason_of(error)
+    problems.append(f"{path}: cannot be read ({reason}); left out")
     return {}

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from ..figures.figure import OTHERS, OURS, VANILLA, Axis, Chart, Line
-from ..figures.sheet import Entry, Sheet
+from ..figures.sheet import Sheet, entries
 from ..measure import quantities
 from ..measure.provenance import provenance
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from ..figures.figure import Dash
     from .runs import Run
 
 # Scores of a run, the best known first.
@@ -24,104 +26,72 @@ def name_of(run: Run) -> str:
 
 
 def figures(runs: Sequence[Run]) -> list[Chart]:
-    found = []
-    for name, title, field, unit in (
-        ("runs-loss", "Training loss over steps", "step", "step"),
-        ("runs-loss-time", "Training loss over time", "seconds", "minutes"),
-    ):
-        lines = []
-        for number, run in enumerate(runs):
-            scale = 60.0 if field == "seconds" else 1.0
-            points = [(s[field] / scale, s["loss"]) for s in run.steps if field in s]
-            if points:
-                lines.append(
-                    Line(
-                        name=name_of(run),
-                        x=tuple(x for x, _ in points),
-                        y=tuple(y for _, y in points),
-                        colour=_colour(number, runs),
-                        dash="dash" if run.vanilla else "solid",
-                        marked=False,
-                    )
-                )
-        if lines:
-            found.append(
-                Chart(
-                    name=name,
-                    title=title,
-                    caption=_caption(runs),
-                    x=Axis(title=unit),
-                    y=Axis(title="loss"),
-                    lines=tuple(lines),
-                )
-            )
-    validation = _validation(runs)
-    return [*found, *([] if validation is None else [validation])]
+    """The loss over steps and over time, and the validation score over steps."""
+    loss = Axis(title="loss")
+    steps = [[(s["step"], s["loss"]) for s in run.steps] for run in runs]
+    times = [[(s["seconds"] / 60, s["loss"]) for s in run.steps if "seconds" in s] for run in runs]
+    found = [
+        ("runs-loss", "Training loss over steps", "step", loss, steps),
+        ("runs-loss-time", "Training loss over time", "minutes", loss, times),
+    ]
+    logged = [v["validation"] for run in runs for v in run.validations]
+    score = next((name for name in SCORES if any(name in scores for scores in logged)), None)
+    if score is not None:
+        points = [
+            [
+                (v["step"], v["validation"][score])
+                for v in run.validations
+                if score in v["validation"]
+            ]
+            for run in runs
+        ]
+        title = score.replace("_", " ")
+        y = Axis(title=title, scale="log" if score == "perplexity" else "linear")
+        found.append(("runs-validation", f"Validation {title} over steps", "step", y, points))
+    return [
+        Chart(
+            name=name,
+            title=title,
+            caption=_caption(runs),
+            x=Axis(title=unit),
+            y=y,
+            lines=tuple(_lines(runs, points, marked=name == "runs-validation")),
+        )
+        for name, title, unit, y, points in found
+        if any(points)
+    ]
+
+
+def _lines(
+    runs: Sequence[Run], points: Sequence[Sequence[tuple[float, float]]], *, marked: bool
+) -> Iterator[Line]:
+    """A line for each run that has points: vanilla dashed, each run in a colour of its own."""
+    colours = {True: cycle((VANILLA, *OTHERS)), False: cycle(OURS)}
+    for run, places in zip(runs, points, strict=True):
+        colour = next(colours[run.vanilla])
+        if places:
+            x, y = zip(*places, strict=True)
+            dash: Dash = "dash" if run.vanilla else "solid"
+            yield Line(name=name_of(run), x=x, y=y, colour=colour, dash=dash, marked=marked)
 
 
 def sheet(runs: Sequence[Run]) -> Sheet:
     scores = [name for name in SCORES if any(name in run.scores for run in runs)]
-    rows = []
-    for run in runs:
-        rows.append(
-            (
-                Entry(name_of(run)),
-                Entry(f"{run.model.get('max_position_embeddings', '-')}"),
-                Entry(quantities.seconds(run.seconds_per_step)),
-                *(
-                    Entry(f"{run.scores[name]:.4g}" if name in run.scores else "-")
-                    for name in scores
-                ),
-            )
+    rows = [
+        entries(
+            name_of(run),
+            f"{run.model.get('max_position_embeddings', '-')}",
+            quantities.seconds(run.seconds_per_step),
+            *(f"{run.scores[name]:.4g}" if name in run.scores else "-" for name in scores),
         )
+        for run in runs
+    ]
     return Sheet(
         title="Training runs",
         columns=("run", "n", "time a step", *(name.replace("_", " ") for name in scores)),
         rows=tuple(rows),
         caption=_caption(runs),
     )
-
-
-def _validation(runs: Sequence[Run]) -> Chart | None:
-    logged = [run for run in runs if run.validations]
-    if not logged:
-        return None
-    score = next(
-        (name for name in SCORES if any(name in v["validation"] for v in logged[0].validations)),
-        None,
-    )
-    if score is None:
-        return None
-    lines = []
-    for number, run in enumerate(runs):
-        points = [
-            (v["step"], v["validation"][score]) for v in run.validations if score in v["validation"]
-        ]
-        if points:
-            lines.append(
-                Line(
-                    name=name_of(run),
-                    x=tuple(float(x) for x, _ in points),
-                    y=tuple(float(y) for _, y in points),
-                    colour=_colour(number, runs),
-                    dash="dash" if run.vanilla else "solid",
-                )
-            )
-    return Chart(
-        name="runs-validation",
-        title=f"Validation {score.replace('_', ' ')} over steps",
-        caption=_caption(runs),
-        x=Axis(title="step"),
-        y=Axis(title=score.replace("_", " "), scale="log" if score == "perplexity" else "linear"),
-        lines=tuple(lines),
-    )
-
-
-def _colour(number: int, runs: Sequence[Run]) -> str:
-    if runs[number].vanilla:
-        earlier = sum(run.vanilla for run in runs[:number])
-        return VANILLA if earlier == 0 else OTHERS[earlier % len(OTHERS)]
-    return OURS[sum(not run.vanilla for run in runs[:number]) % len(OURS)]
 
 
 def _caption(runs: Sequence[Run]) -> str:

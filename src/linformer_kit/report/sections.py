@@ -1,4 +1,4 @@
-"""The parts of the page, each made of the evidence there is; what is not there has no part."""
+"""The sections of the page; a section without evidence is left out."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Section:
-    """A heading, a sentence, what is seen, and the numbers behind it."""
+    """A heading, a sentence, figures and tables."""
 
     name: str  # its anchor
     short: str  # in the navigation
@@ -32,41 +32,33 @@ class Section:
 
 
 class Highlight(NamedTuple):
-    """A number that says much, and what it is."""
+    """A key figure and its label."""
 
     value: str
     label: str
 
 
 def highlights(evidence: Evidence) -> list[Highlight]:
-    """The numbers at the head of the page."""
+    """The key figures at the top of the page."""
     found = []
     best = words.best_saving(evidence.records)
     if best is not None:
-        found.append(Highlight(f"{best.time:.1f}x", f"faster than SDPA at {best.length:,} tokens"))
+        sdpa = f"SDPA at {best.length:,} tokens"
+        found.append(Highlight(f"{best.time:.1f}x", f"faster than {sdpa}"))
         if best.memory is not None:
-            found.append(
-                Highlight(f"{best.memory:.1f}x", f"less memory than SDPA at {best.length:,} tokens")
-            )
+            found.append(Highlight(f"{best.memory:.1f}x", f"less memory than {sdpa}"))
         if best.old is not None:
-            found.append(
-                Highlight(
-                    f"{best.old:.1f}x",
-                    f"faster than the attention of 2020 at {best.old_length:,} tokens",
-                )
-            )
-    spectra = spectrum_view.spectra(evidence.records)
-    if spectra:
-        ks = spectrum_view.range_of_k(spectra[-1])
-        if ks is not None:
-            found.append(
-                Highlight(ks, f"k that keeps 90% of {spectrum_view.short_name(spectra[-1])}")
-            )
+            label = f"faster than the attention of 2020 at {best.old_length:,} tokens"
+            found.append(Highlight(f"{best.old:.1f}x", label))
+    for record in spectrum_view.spectra(evidence.records)[-1:]:
+        if (ks := spectrum_view.range_of_k(record)) is not None:
+            label = f"k that keeps 90% of {spectrum_view.short_name(record)}"
+            found.append(Highlight(ks, label))
     return found
 
 
 def answer(evidence: Evidence) -> list[str]:
-    """Up to three sentences: what is saved, whether it is as good, whether it is low rank."""
+    """Three sentences: time and memory saved, training results, rank of the attention."""
     saved = words.grid_in_words(evidence.records) or words.growth_in_words(evidence.records)
     trained = pairs.in_words(evidence.runs)
     spectra = spectrum_view.spectra(evidence.records)
@@ -82,7 +74,7 @@ def answer(evidence: Evidence) -> list[str]:
 
 
 def sections(evidence: Evidence) -> list[Section]:
-    """In the order a user asks."""
+    """All sections in the order of the page."""
     found = [
         *_measured(evidence, results.GRID, results.GROWTH),
         _runs(evidence),
@@ -100,7 +92,7 @@ def sections(evidence: Evidence) -> list[Section]:
 
 
 def _with_unique_figures(sections: Sequence[Section]) -> list[Section]:
-    """Names of figures are names of files and anchors: plain characters, and each once."""
+    """Make names of figures unique and safe as names of files and anchors."""
     taken: set[str] = set()
     found = []
     for section in sections:
@@ -131,8 +123,10 @@ def _runs(evidence: Evidence) -> Section | None:
 
 
 def _about_runs(evidence: Evidence) -> str:
+    if len(evidence.runs) == 1:
+        return "The run that was found."
     alike = {pairs.comparable(run) for run in evidence.runs}
-    if len(evidence.runs) > 1 and len(alike) == 1 and None not in alike:
+    if len(alike) == 1 and None not in alike:
         return (
             "Models that were trained on the same data with the same settings; only the attention "
             "and the seed differ."
@@ -140,8 +134,6 @@ def _about_runs(evidence: Evidence) -> str:
     return (
         "The runs that were found. Some differ in more than the attention: only runs that are "
         "equal in everything else are compared."
-        if len(evidence.runs) > 1
-        else "The run that was found."
     )
 
 
@@ -170,7 +162,7 @@ def _heads(evidence: Evidence) -> list[Section]:
             figures=tuple(heads_view.figures(record)),
             sheets=(heads_view.sheet(record),),
         )
-        for number, record in enumerate(heads_view.looks(evidence.records), start=1)
+        for number, record in enumerate(heads_view.latest_heads(evidence.records), start=1)
     ]
 
 

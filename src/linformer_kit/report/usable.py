@@ -1,4 +1,4 @@
-"""Leaves out records that cannot be shown: damaged ones, or ones of another version.
+"""Filter out records that cannot be shown: damaged, or from another version.
 
 The views read records as the measurements write them. Where a view fails, each record is tried
 alone; those that fail are reported and left out. If the rest still fails together, the records of
@@ -7,6 +7,7 @@ the kinds that fail are left out.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,34 +16,38 @@ from .collect import Evidence
 from .sections import answer, highlights, sections
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from ..measure.records import Record
-    from .runs import Run
 
 
 def usable(evidence: Evidence) -> Evidence:
-    """The evidence without what cannot be shown; `problems` says what that is."""
+    """The evidence without what cannot be shown, which is added to `problems`."""
     if _failure(evidence) is None:
         return evidence
-    problems: dict[str, int] = {}
-    records = []
+    problems: Counter[str] = Counter()
+    kinds: dict[str, list[Record]] = {}
     for record in evidence.records:
-        error = _failure(Evidence(records=[record]))
-        if error is None:
-            records.append(record)
+        kind = _kind(record)
+        if (error := _failure(Evidence(records=[record]))) is None:
+            kinds.setdefault(kind, []).append(record)
         else:
             where = evidence.files.get(id(record), "a record")
-            problem = f"{where}: a record of {_kind(record)} is damaged ({reason_of(error)})"
-            problems[problem] = problems.get(problem, 0) + 1
+            problems[f"{where}: a record of {kind} is damaged ({reason_of(error)})"] += 1
+    records: list[Record] = []
+    for kind, these in kinds.items():
+        if (error := _failure(Evidence(records=these))) is None:
+            records += these
+        else:
+            problem = f"the records of {kind} do not fit together ({reason_of(error)})"
+            problems[problem] = len(these)
     runs = []
     for run in evidence.runs:
-        error = _failure(Evidence(runs=[run]))
-        if error is None:
+        if (error := _failure(Evidence(runs=[run]))) is None:
             runs.append(run)
         else:
-            problems[f"{run.path}: the run is damaged ({reason_of(error)})"] = 1
-    records, runs = _together(records, runs, problems)
+            problems[f"{run.path}: the run is damaged ({reason_of(error)})"] += 1
+    if (error := _failure(Evidence(runs=runs))) is not None:
+        problems[f"the runs cannot be shown together ({reason_of(error)})"] += 1
+        runs = []
     told = [
         f"{problem}; left out" + (f" ({count} times)" if count > 1 else "")
         for problem, count in problems.items()
@@ -52,37 +57,13 @@ def usable(evidence: Evidence) -> Evidence:
     return replace(evidence, records=records, runs=runs, problems=[*evidence.problems, *told])
 
 
-def _together(
-    records: list[Record], runs: list[Run], problems: dict[str, int]
-) -> tuple[list[Record], list[Run]]:
-    """What can be shown together, kind by kind."""
-    kept: list[Record] = []
-    for kind in dict.fromkeys(map(_kind, records)):
-        these = [record for record in records if _kind(record) == kind]
-        error = _failure(Evidence(records=these))
-        if error is None:
-            kept += these
-        else:
-            problems[f"the records of {kind} do not fit together ({reason_of(error)})"] = len(these)
-    error = _failure(Evidence(runs=runs))
-    if error is not None:
-        problems[f"the runs cannot be shown together ({reason_of(error)})"] = 1
-    return kept, runs if error is None else []
-
-
 def _failure(evidence: Evidence) -> Exception | None:
-    """What happens when this evidence is shown."""
+    """What is raised when this evidence is shown."""
     try:
-        _use(sections(evidence))
-        _use(answer(evidence))
-        _use(highlights(evidence))
+        sections(evidence), answer(evidence), highlights(evidence)
     except Exception as error:  # whatever a damaged record leads to
         return error
     return None
-
-
-def _use(made: Iterable[object]) -> None:
-    list(made)
 
 
 def _kind(record: Record) -> str:

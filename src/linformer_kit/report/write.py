@@ -13,7 +13,7 @@ from ..figures.interactive import drawing
 from ..figures.pictures import MADE_BY
 from ..figures.pictures import pictures as pictures_of
 from ..outputs import check_replaceable, holds, write_atomic
-from .page import MARKERS, page
+from .page import MARKER, page
 from .sections import answer, highlights, sections
 from .usable import usable
 
@@ -28,7 +28,7 @@ REMEDY = "Name another file with --out."
 
 
 class Report(NamedTuple):
-    """What was written, and of what."""
+    """The files that were written, and the evidence they show."""
 
     page: Path
     pictures: list[Path]
@@ -41,15 +41,17 @@ def write_report(
 ) -> Report:
     """The page at `path`; pictures in the folder beside it that has its name.
 
-    Files that are there and were not written by a report are refused and left alone.
+    An existing file that no report wrote is an error and is left alone.
     """
     check_replaceable(path, _is_report)
     folder = path.with_name(f"{path.stem}-figures")
     evidence = usable(evidence)
     found, files, problems = _drawn(sections(evidence), pictures=pictures)
     evidence = replace(evidence, problems=[*evidence.problems, *problems])
-    if files:
-        _check_pictures(folder, list(files), path)
+    if files and folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is not a folder. Name another page with --out.")
+    for name in files:
+        check_replaceable(folder / name, lambda picture: holds(picture, MADE_BY))
     with user_input(f"cannot write {path}", remedy=REMEDY):
         path.parent.mkdir(parents=True, exist_ok=True)
         if files:
@@ -94,18 +96,8 @@ def _drawn(
     return kept, files, problems
 
 
-def _check_pictures(folder: Path, names: list[str], path: Path) -> None:
-    """Refuse to replace pictures that are not of a report."""
-    if folder.exists() and not folder.is_dir():
-        raise ValueError(f"{folder} is not a folder. Name another page with --out.")
-    if path.is_file() and not holds(path, MARKERS[0]) and holds(path, MARKERS[1]):
-        return  # a page of an older version, whose pictures have no mark
-    for name in names:
-        check_replaceable(folder / name, lambda picture: holds(picture, MADE_BY))
-
-
 def _is_report(path: Path) -> bool:
-    return holds(path, *MARKERS)
+    return holds(path, MARKER)
 
 
 def _made(evidence: Evidence) -> str:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def use_cpu_chunks(query: Tensor, near: Keys | None, far: Keys | None) -> bool:
-    """Whether the kernel can be used. A single kind of keys without a gradient needs no merging."""
+    """Whether the kernel can be used. Only a bias of far keys may be learned."""
     return (
         HAS_FLASH
         and eager_on_cpu(query)
@@ -38,11 +38,12 @@ def use_cpu_chunks(query: Tensor, near: Keys | None, far: Keys | None) -> bool:
             keys is None or (keys.key.dtype == query.dtype and keys.key.numel() > 0)
             for keys in (near, far)
         )
+        and not (near is not None and near.bias is not None and near.bias.requires_grad)
     )
 
 
 def attend_chunks_on_cpu(query: Tensor, near: Keys | None, far: Keys | None) -> Tensor:
-    """query (B, C, W, H, D) -> (B, C*W, H, D). Only where `use_cpu_chunks`."""
+    """query (B, C, W, H, D) -> (B, C, W, H, D). Only where `use_cpu_chunks`."""
     heads = query.shape[3]
     parts: list[Tensor | None] = []
     for keys in (near, far):
@@ -52,7 +53,7 @@ def attend_chunks_on_cpu(query: Tensor, near: Keys | None, far: Keys | None) -> 
             key, value = (_repeat(rows, heads) for rows in (keys.key, keys.value))
             parts += [key.contiguous(), value.contiguous(), keys.bias]
     result: Tensor = _Chunks.apply(query.contiguous(), *parts)
-    return result.flatten(1, 2)
+    return result
 
 
 def _repeat(rows: Tensor, heads: int) -> Tensor:
@@ -74,12 +75,13 @@ def _by_head(rows: Tensor) -> Tensor:
 
 def _windows(rows: Tensor, query: Tensor, b: int, block: slice) -> Tensor:
     """The windows (c, H, P*W, D) of a block: overlapping views of rows (B, C + P - 1, W, H, D)."""
-    chunks, window = query.shape[1:3]
+    chunks, window, heads, size = query.shape[1:]
     reach = rows.shape[1] - chunks + 1
-    some = rows[b, block]
-    size = (min(block.stop, chunks) - block.start, some.shape[2], reach * window, some.shape[3])
-    step = some.stride()
-    return some.as_strided(size, (step[0], step[2], step[1], step[3]))
+    count = min(block.stop, chunks) - block.start
+    width = heads * size
+    return rows[b, block].as_strided(
+        (count, heads, reach * window, size), (window * width, size, width, 1)
+    )
 
 
 def _pick(rows: Tensor, b: int, block: slice) -> Tensor:
@@ -90,19 +92,21 @@ def _pick(rows: Tensor, b: int, block: slice) -> Tensor:
 
 def _calls(
     query: Tensor, b: int, block: slice, parts: tuple[Tensor | None, ...]
-) -> list[tuple[Tensor, Tensor, Tensor | None]]:
-    """(key, value, bias) of the kernel's calls for one block: near, far."""
+) -> list[tuple[int, Tensor, Tensor, Tensor | None]]:
+    """(index in `parts`, key, value, bias) of the kernel's calls for one block: near, far."""
     near_key, near_value, near_bias, far_key, far_value, far_bias = parts
     calls = []
     if near_key is not None and near_value is not None:
         bias = None if near_bias is None else _pick(near_bias, b, block)
-        windows = [_windows(rows, query, b, block) for rows in (near_key, near_value)]
-        calls.append((windows[0], windows[1], bias))
+        key, value = (_windows(rows, query, b, block) for rows in (near_key, near_value))
+        calls.append((0, key, value, bias))
     if far_key is not None and far_value is not None:
         bias = None if far_bias is None else _pick(far_bias, b, block).unsqueeze(2)
-        count = len(range(*block.indices(query.shape[1])))
-        rows = [_by_head(_pick(each, b, block)) for each in (far_key, far_value)]
-        calls.append((rows[0].expand(count, -1, -1, -1), rows[1].expand(count, -1, -1, -1), bias))
+        sizes = (len(range(*block.indices(query.shape[1]))), -1, -1, -1)
+        key, value = (
+            _by_head(_pick(rows, b, block)).expand(sizes) for rows in (far_key, far_value)
+        )
+        calls.append((3, key, value, bias))
     return calls
 
 
@@ -117,7 +121,7 @@ class _Chunks(torch.autograd.Function):
             some = _by_head(query[b, block])
             answers = [
                 FLASH_FORWARD(some, key, value, attn_mask=bias)
-                for key, value, bias in _calls(query, b, block, parts)
+                for _, key, value, bias in _calls(query, b, block, parts)
             ]
             mixed, logsumexp = answers[0]
             if len(answers) == 2:
@@ -138,65 +142,54 @@ class _Chunks(torch.autograd.Function):
             return plain_gradients(_plain, (query, *parts), grads[0], ctx.needs_input_grad)
         upstream = grads[0].contiguous()
         grad_query = torch.empty_like(query)
-        has_near, has_far = parts[0] is not None, parts[3] is not None
-        found = [None if each is None else torch.zeros_like(each) for each in parts]
+        found = {
+            i: torch.zeros_like(each)
+            for i, each in enumerate(parts)
+            if each is not None and ctx.needs_input_grad[i + 1]
+        }
         for (b, block), logsumexp in zip(_blocks(query), logsumexps, strict=True):
-            some, grad, out = (_by_head(rows[b, block]) for rows in (query, upstream, result))
-            calls = _calls(query, b, block, parts)
-            for number, (key, value, bias) in enumerate(calls):
+            some, grad, out, into = (
+                _by_head(rows[b, block]) for rows in (query, upstream, result, grad_query)
+            )
+            for number, (first, key, value, bias) in enumerate(_calls(query, b, block, parts)):
                 of_query, of_key, of_value = FLASH_BACKWARD(
                     grad, some, key, value, out, logsumexp, 0.0, False, attn_mask=bias
                 )
-                into = _by_head(grad_query[b, block])
                 into.copy_(of_query) if number == 0 else into.add_(of_query)
-                if has_near and number == 0:
-                    _add_windows(found[0], of_key, b, block)
-                    _add_windows(found[1], of_value, b, block)
-                    continue
-                _add_far(found[3], of_key, b, block)
-                _add_far(found[4], of_value, b, block)
-                if ctx.needs_input_grad[6] and bias is not None:
-                    scores = some @ key.mT * some.shape[-1] ** -0.5 + bias
-                    weights = (scores - logsumexp[..., None]).exp()  # (c, H, W, L)
+                add = _add_windows if first == 0 else _add_far
+                for i, rows in ((first, of_key), (first + 1, of_value)):
+                    if i in found:
+                        add(found[i], rows, b, block)
+                if first + 2 in found:  # only of far keys
+                    weights = some @ key.mT * some.shape[-1] ** -0.5 + bias
+                    weights = weights.sub_(logsumexp[..., None]).exp_()  # (c, H, W, L)
                     dot = (grad * out).sum(-1)  # (c, H, W)
                     total = (of_value * value).sum(-1) - (dot.unsqueeze(2) @ weights).squeeze(2)
-                    _add_bias(found[5], total, b, block)
-        assert has_near or has_far
+                    target = _pick(found[first + 2], b, block)
+                    target.add_(total.sum_to_size(target.shape))
         return (
             grad_query if ctx.needs_input_grad[0] else None,
-            *(g if need else None for g, need in zip(found, ctx.needs_input_grad[1:], strict=True)),
+            *(found.get(i) for i in range(len(parts))),
         )
 
 
-def _add_windows(into: Tensor | None, windows: Tensor, b: int, block: slice) -> None:
+def _add_windows(into: Tensor, windows: Tensor, b: int, block: slice) -> None:
     """Add the gradients of overlapping windows (c, H, P*W, D) to their chunks."""
-    assert into is not None
-    window = into.shape[2]
-    for i in range(windows.shape[2] // window):
-        part = windows[:, :, i * window : (i + 1) * window]
+    for i, part in enumerate(windows.split(into.shape[2], dim=2)):
         first = block.start + i
         _by_head(into[b, first : first + windows.shape[0]]).add_(part)
 
 
-def _add_far(into: Tensor | None, rows: Tensor, b: int, block: slice) -> None:
+def _add_far(into: Tensor, rows: Tensor, b: int, block: slice) -> None:
     """Add the gradients (c, H, L, D) of far keys, which all chunks may share."""
-    assert into is not None
     if into.shape[1] == 1:
-        _by_head(into[b]).add_(rows.sum(0, keepdim=True))
-    else:
-        _by_head(into[b, block]).add_(rows)
+        rows = rows.sum(0, keepdim=True)
+    _by_head(_pick(into, b, block)).add_(rows)
 
 
-def _add_bias(into: Tensor | None, total: Tensor, b: int, block: slice) -> None:
-    """Add the gradient (c, H, L) of a bias (B or 1, C or 1, H or 1, L)."""
-    assert into is not None
-    target = _pick(into, b, block)
-    target.add_(total.sum_to_size(target.shape))
-
-
-def _plain(query: Tensor, *parts: Tensor | None) -> Tensor:
+def _plain(query: Tensor, *parts: Any) -> Tensor:
     """The same by differentiable operations."""
     from ..chunk_attention import Keys, attend_chunks_plain
 
     near, far = (None if part[0] is None else Keys(*part) for part in (parts[:3], parts[3:]))
-    return attend_chunks_plain(query, near, far).view_as(query)
+    return attend_chunks_plain(query, near, far)

@@ -1,0 +1,47 @@
+"""How near a converted model is to the original, on text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import UserError
+from .distillation import agreement, hidden_states
+from .distilling import longest, rows_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import nn
+
+PIECES = 16
+
+
+@torch.inference_mode()
+def compare_on_texts(
+    student: nn.Module,
+    teacher: nn.Module,
+    tokenizer: Any,
+    texts: Sequence[str],
+    *,
+    length: int | None = None,
+    pieces: int = PIECES,
+) -> dict[str, Any]:
+    """Cosines of the last hidden states, over pieces of `length` tokens spread over the texts.
+
+    By default as long as both models read. Text of fewer tokens is refused.
+    """
+    size = length or min(longest(student), longest(teacher))
+    rows = [row for row in rows_of(list(texts), tokenizer, size) if len(row) == size]
+    if not rows:
+        raise UserError(f"the text has no piece of {size} tokens. Give more text.")
+    chosen = rows[:: max(1, len(rows) // pieces)][:pieces]
+    found: list[dict[str, float]] = []
+    for row in chosen:
+        batch = {"input_ids": torch.tensor([row])}
+        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        ours, theirs = (hidden_states(model, batch)[-1] for model in (student, teacher))
+        found.append(agreement(ours, theirs, batch["attention_mask"]))
+    means = {name: sum(one[name] for one in found) / len(found) for name in found[0]}
+    return {"pieces": len(chosen), "length": size, **means}

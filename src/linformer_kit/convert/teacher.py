@@ -1,0 +1,107 @@
+"""Load a pretrained model, and save what it was converted to."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import UserError, user_input
+from ..hub import require_hub
+from ..models.load import check_weights, quiet
+from ..outputs import write_atomic
+from .families import FAMILIES
+from .rehome import family_of, head_of
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import PreTrainedModel
+
+RECORD = "conversion.json"
+REMEDY = "Give a folder with config.json and its weights, or a name of the Hugging Face hub."
+# Files of a sentence-transformers folder that say how tokens become one vector.
+SENTENCE_FILES = ("modules.json", "1_Pooling/config.json", "config_sentence_transformers.json")
+
+
+def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
+    """A pretrained model with the head it was saved with, and its tokenizer (None without one).
+
+    Safetensors files are preferred; a pickled file is read by `weights_only=True` alone, which runs
+    no code.
+    """
+    import transformers
+
+    require_hub(name, "config.json")
+    with user_input(f"{name} is no model that can be loaded", remedy=REMEDY), quiet():
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    if config.model_type not in FAMILIES:
+        raise UserError(
+            f"{name} cannot be converted: convert knows {', '.join(FAMILIES)}, and this has "
+            f"model_type {config.model_type!r}. linformer_kit.convert.linformerize exchanges the "
+            "attention inside other models."
+        )
+    kind = _class_of(config)
+    with user_input(f"cannot load the model {name}", remedy=REMEDY), quiet():
+        model, info = kind.from_pretrained(
+            name, trust_remote_code=False, weights_only=True, output_loading_info=True
+        )
+    check_weights(model, info, name, optional=("pooler",))
+    tokenizer = None
+    with user_input(f"cannot load the tokenizer of {name}"), quiet():
+        if not Path(name).is_dir() or _has_tokenizer(Path(name)):
+            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    with user_input(f"{name} cannot be converted"):
+        head_of(family_of(model), model)
+    return model.eval(), tokenizer
+
+
+def _class_of(config: Any) -> Any:
+    """The class that a model was saved with, if it can be converted; else its encoder's."""
+    import transformers
+
+    heads = FAMILIES[config.model_type].heads
+    for name in config.architectures or []:
+        if name.endswith(tuple(heads)) and hasattr(transformers, name):
+            return getattr(transformers, name)
+    return transformers.AutoModel
+
+
+def _has_tokenizer(folder: Path) -> bool:
+    names = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model")
+    return any((folder / name).is_file() for name in names)
+
+
+def check_new_folder(folder: Path) -> None:
+    """Refuse a folder that has something in it."""
+    with user_input(f"cannot write to {folder}"):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UserError(f"{folder} is not empty: it is left alone. Name another with --out.")
+
+
+def save_converted(
+    student: nn.Module, tokenizer: Any, folder: Path, *, source: str, record: dict[str, Any]
+) -> None:
+    """The model, its tokenizer for the new length, and how the conversion was made."""
+    model: Any = student
+    with user_input(f"cannot write to {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+        with quiet():
+            model.save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.model_max_length = model.config.max_position_embeddings
+            tokenizer.save_pretrained(folder)
+        _copy_sentence_files(Path(source), folder, model.config.max_position_embeddings)
+    write_atomic(folder / RECORD, json.dumps(record, indent=1) + "\n")
+
+
+def _copy_sentence_files(source: Path, folder: Path, length: int) -> None:
+    """Where the source is a sentence-transformers folder, the result is one too, of its length."""
+    if not (source / "modules.json").is_file():
+        return
+    for name in SENTENCE_FILES:
+        if (source / name).is_file():
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(source / name, folder / name)
+    limits = {"max_seq_length": length, "do_lower_case": False}
+    (folder / "sentence_bert_config.json").write_text(json.dumps(limits) + "\n")

@@ -1,0 +1,128 @@
+"""Answers of a run's model, against the model called directly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from linformer_kit.config.load import load
+from linformer_kit.models.load import load_pretrained, load_tokenizer
+from linformer_kit.predict.answers import Answer, Options, predict_texts
+from linformer_kit.runs.folder import RunFolder
+from linformer_kit.train.run import train
+from linformer_kit.training.build import MODELS
+
+from ..train import tiny
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A trained run of each task, made when it is first asked for."""
+    made = {}
+
+    def run(task: str) -> RunFolder:
+        if task not in made:
+            path = tiny.write(tmp_path_factory.mktemp(task), task, steps=2, eval_every=2)
+            with torch.enable_grad():
+                train(load(path))
+            made[task] = RunFolder(path.parent / "run")
+        return made[task]
+
+    return run
+
+
+def parts(folder):
+    path = folder.model_folder("best")
+    return load_pretrained(MODELS[folder.config().task], path).eval(), load_tokenizer(path)
+
+
+def answers(folder, *texts, **options):
+    return list(predict_texts(folder, texts, options=Options(**options)))
+
+
+@torch.no_grad()
+def test_every_mask_is_filled_with_its_most_likely_tokens(runs):
+    model, tokenizer = parts(runs("mlm"))
+    text = "The <mask>ld d<mask>g runs."
+    (answer,) = answers(runs("mlm"), text, top=3)
+    batch = tokenizer(text, return_tensors="pt")
+    logits = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits[0].double()
+    expected = []
+    for place, token in enumerate(batch["input_ids"][0].tolist()):
+        if token == tokenizer.mask_token_id:
+            likely = logits[place].exp() / logits[place].exp().sum()
+            best = sorted(range(len(likely)), key=lambda i: -likely[i])[:3]
+            expected += [(tokenizer.decode([i]), likely[i].item()) for i in best]
+    assert [each["token"] for each in answer.answers] == [token for token, _ in expected]
+    scores = [score for _, score in expected]
+    assert [each["score"] for each in answer.answers] == pytest.approx(scores, rel=1e-4)
+
+
+@torch.no_grad()
+def test_labels_come_with_probabilities_in_descending_order(runs):
+    model, tokenizer = parts(runs("classify"))
+    (answer,) = answers(runs("classify"), "The old dog runs.", top=9)
+    batch = tokenizer("The old dog runs.", return_tensors="pt")
+    logits = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits[0].double()
+    expected = {model.config.id2label[i]: p for i, p in enumerate(logits.softmax(-1).tolist())}
+    assert {each["text"]: each["score"] for each in answer.answers} == pytest.approx(
+        expected, rel=1e-4
+    )
+    scores = [each["score"] for each in answer.answers]
+    assert scores == sorted(scores, reverse=True)
+    assert sum(scores) == pytest.approx(1.0, rel=1e-4)
+
+
+@torch.no_grad()
+def test_a_text_is_continued_greedily_token_by_token(runs):
+    model, tokenizer = parts(runs("clm"))
+    (answer,) = answers(runs("clm"), "The old ", max_new_tokens=5)
+    ids = tokenizer("The old ", return_tensors="pt")["input_ids"]
+    for _ in range(5):
+        best = model(ids).logits[:, -1].argmax(-1, keepdim=True)
+        ids = torch.cat((ids, best), dim=1)
+        if best.item() == model.generation_config.eos_token_id:
+            break
+    assert answer.answers == [{"text": tokenizer.decode(ids[0], skip_special_tokens=True)}]
+
+
+def test_a_drawn_continuation_follows_the_seed(runs):
+    drawn = [
+        answers(runs("clm"), "The ", temperature=2.0, seed=seed, max_new_tokens=8)
+        for seed in (1, 1, 2)
+    ]
+    assert drawn[0] == drawn[1] != drawn[2]
+
+
+def test_a_translation_is_one_text_of_at_most_the_tokens_asked_for(runs):
+    (answer,) = answers(runs("translate"), "The old dog", max_new_tokens=3)
+    _, tokenizer = parts(runs("translate"))
+    (translation,) = answer.answers
+    assert len(tokenizer(translation["text"], add_special_tokens=False)["input_ids"]) <= 3
+
+
+def test_an_input_without_an_answer_says_why_and_the_others_are_answered(runs):
+    texts = ["no mask", "a <mask>", "  ", "<mask>" + "a" * 40]
+    found = answers(runs("mlm"), *texts)
+    assert [answer.given for answer in found] == texts
+    assert [answer.problem is None for answer in found] == [False, True, False, False]
+    assert "must hold <mask>: got 'no mask'" in found[0].problem
+    assert "the input is empty" in found[2].problem
+    assert "at most data.max_length = 32 tokens: got 4" in found[3].problem
+
+
+def test_texts_are_answered_as_they_come(runs):
+    def endless():
+        while True:
+            yield "a <mask>"
+
+    answering = predict_texts(runs("mlm"), endless(), options=Options(top=1))
+    assert next(answering) == next(answering)
+
+
+def test_an_answer_for_programs_and_for_people():
+    scored = Answer("x", [{"text": "yes", "score": 0.75}, {"text": "no", "score": 0.25}])
+    assert scored.values() == {"input": "x", "answers": scored.answers}
+    assert scored.text() == "0.750  yes\n0.250  no"
+    assert Answer("x", [{"text": "made"}]).text() == "made"
+    assert Answer("x", [], "too long").values() == {"input": "x", "error": "too long"}
