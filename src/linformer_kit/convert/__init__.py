@@ -11,13 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .distilling import distill as distill
+    from .in_place import linformerize as linformerize
+    from .in_place import linformerized as linformerized
+    from .linformerized_folder import load_linformerized as load_linformerized
+    from .linformerized_folder import save_linformerized as save_linformerized
     from .rehome import convert as convert
 
 _HOME = {
     "convert": "rehome",
     "distill": "distilling",
+    "linformerize": "in_place",
+    "linformerized": "in_place",
+    "load_linformerized": "linformerized_folder",
+    "save_linformerized": "linformerized_folder",
 }
-__all__ = ["convert", "distill"]
+__all__ = [
+    "convert",
+    "distill",
+    "linformerize",
+    "linformerized",
+    "load_linformerized",
+    "save_linformerized",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,24 +6,20 @@ LinformerConfig checkpoint. The tables in `families/` say which tensor is which.
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from .. import models
 from ..core import checks
-from ..core.attention import LinformerAttention
-from ..core.projection import LinearProjection
-from ..core.segment_projection import ConvProjection
 from .families import FAMILIES
 from .family import Family, Head, expand
 from .positions import Extension, extend_positions
+from .segment_means import start_from_segment_means
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
     from torch import Tensor
     from transformers import PreTrainedModel
 
@@ -203,23 +199,6 @@ def to_pretrained(student: torch.nn.Module, model: PreTrainedModel) -> dict[str,
             tensor = kept
         theirs[name] = tensor
     return theirs
-
-
-def start_from_segment_means(model: torch.nn.Module) -> None:
-    """Let every learned E and filter start as the means of segments, each counted as its size."""
-    with torch.no_grad():
-        for module in model.modules():
-            if isinstance(module, ConvProjection):
-                module.weight.fill_(1.0 / module.width)
-            elif isinstance(module, LinearProjection):
-                rows, length = module.weight.shape[-2:]
-                segment = torch.arange(length) // -(-length // rows)
-                matrix = (segment == torch.arange(rows)[:, None]).to(module.weight.dtype)
-                module.weight.copy_(matrix / matrix.sum(1, keepdim=True).clamp_min(1.0))
-            elif isinstance(module, LinformerAttention) and module.row_bias is not None:
-                if module.kind == "dynamic" or not module.k or not module.max_length:
-                    continue
-                module.row_bias.fill_(math.log(math.ceil(module.max_length / module.k)))
 
 
 def _build(kind: type, config: models.LinformerConfig) -> Any:
