@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from linformer_kit.core import reference
+from linformer_kit.core.projection_kinds import NOT_A_MATRIX
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +60,6 @@ def answer(
         num_kv_heads=layer.num_kv_heads,
         compress_key=key,
         compress_value=value,
-        compress_inputs=layer.kind == "max",
+        compress_inputs=layer.kind in NOT_A_MATRIX,
         **inputs,
     )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..core import checks
 from ..core.encoder import EncoderLayer, LinformerEncoder
+from ..core.projection_kinds import NOT_A_MATRIX
 from .encoders import pieces
 from .tokens import token_texts
 
@@ -138,8 +139,8 @@ def _core(encoder: TextEncoder) -> LinformerEncoder:
             "`linformer spectrum` looks into it."
         )
     kind = layers[0].kind
-    if kind in ("full", "max"):
-        reason = "the vanilla Transformer" if kind == "full" else "a maximum, which is no matrix"
+    if kind in ("full", *NOT_A_MATRIX):
+        reason = "the vanilla Transformer" if kind == "full" else "which is no matrix"
         raise ValueError(
             f"{encoder.name} has projection={kind!r}, {reason}: there is no E to look at. "
             "`linformer spectrum` looks into it."

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from .positions import LearnedPositions
-from .projection_kinds import SEGMENT_KINDS, ProjectionKind, Sharing, sides_and_heads
+from .projection_kinds import (
+    LEARNED,
+    NOT_A_MATRIX,
+    SEGMENT_KINDS,
+    ProjectionKind,
+    Sharing,
+    sides_and_heads,
+)
 
 if TYPE_CHECKING:
     from .activations import Activation
@@ -138,7 +145,7 @@ def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
         return 2 * 2 * s.batch * s.positions * s.source_dim * s.kv_inner
 
     def apply(matrices: int, channels: int) -> int:
-        if s.projection == "max":
+        if s.projection in NOT_A_MATRIX:
             return 0
         if s.projection in ("conv", "mean"):
             return 2 * s.batch * s.rows * s.width * matrices * channels
@@ -204,7 +211,7 @@ def attention_parameters(shape: AttentionShape, *, with_projection: bool = True)
     weights = 2 * s.dim * s.inner + 2 * s.source_dim * s.kv_inner
     biases = s.inner + 2 * s.kv_inner if s.bias else 0
     biases += s.dim if s.out_bias else 0
-    if s.k and s.has_exact_keys and s.projection in ("linear", "dynamic", "conv"):
+    if s.k and s.has_exact_keys and s.projection in LEARNED:
         biases += s.num_heads * (1 if s.projection == "conv" else s.k)  # of the rows' scores
     return weights + biases + (projection_parameters(s) if with_projection else 0)
 

@@ -25,7 +25,7 @@ import torch
 from . import checks
 from .cost import Attend, AttentionShape, Shorten, attend_flops, shorten_flops
 from .cpu.predicate import is_unmodified_linear
-from .projection_kinds import SEGMENT_KINDS
+from .projection_kinds import NOT_A_MATRIX, SEGMENT_KINDS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -55,9 +55,9 @@ def check_plan(plan: Plan | None, kind: str, *, exact_keys: bool = False) -> Non
             "a window and global tokens need the queries themselves, which plan.attend='absorbed' "
             "never computes. Use attend='fused', or leave plan=None."
         )
-    if plan is not None and kind == "max" and plan.shorten == "keys":
+    if plan is not None and kind in NOT_A_MATRIX and plan.shorten == "keys":
         raise ValueError(
-            "max pooling is defined on the input, because it does not commute with W_k: got "
+            f"{kind} pooling is defined on the input, because it does not commute with W_k: got "
             "plan.shorten='keys'. Use shorten='input', or leave plan=None."
         )
 
@@ -146,7 +146,7 @@ def choose(shape: AttentionShape) -> Plan:
 def _choose_shorten(shape: AttentionShape) -> Shorten:
     if shape.projection == "full":
         return "keys"  # nothing is compressed
-    if shape.projection == "max":
+    if shape.projection in NOT_A_MATRIX:
         return "input"  # not a matrix: the maximum is defined on the input
     cheaper = shorten_flops(shape, "input") <= shorten_flops(shape, "keys")
     return "input" if cheaper else "keys"

@@ -19,6 +19,8 @@ Sharing = Literal["none", "headwise", "kv", "layerwise"]
 PROJECTIONS: tuple[str, ...] = get_args(ProjectionKind)
 SHARINGS: tuple[str, ...] = get_args(Sharing)
 SEGMENT_KINDS = ("conv", "mean", "max")
+NOT_A_MATRIX = ("max",)  # defined on the input alone, because it does not commute with W_k
+LEARNED = ("linear", "dynamic", "conv")  # the kinds whose E is learned
 NEED_MAX_LENGTH = ("linear", "fixed", *SEGMENT_KINDS)
 
 

@@ -39,7 +39,7 @@ from .cpu.predicate import is_unmodified_linear
 from .dropout import drop_rows
 from .plain_sdpa import attention_weights, hidden, join_heads, repeat_kv, zero_padding
 from .plan import plan_for
-from .projection_kinds import SEGMENT_KINDS
+from .projection_kinds import LEARNED, NOT_A_MATRIX, SEGMENT_KINDS
 from .sdpa import sdpa
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 
 # The part of a trained layer that is used: "window" as with k = 0, "rows" as with window = 0.
 Branch = Literal["both", "window", "rows"]
-_LEARNED = ("linear", "dynamic", "conv")  # the kinds whose E is learned
 
 
 def check(window: int, global_tokens: int, *, kind: str, k: int | None) -> None:
@@ -85,7 +84,7 @@ def switch_off(model: nn.Module, branch: Literal["rows", "window"]) -> None:
 
 def build_row_bias(layer: LinformerAttention) -> nn.Parameter | None:
     """b (H, k), or (H, 1) for `conv`, whose number of rows depends on the input."""
-    if not (layer.k and layer.has_exact_keys and layer.kind in _LEARNED):
+    if not (layer.k and layer.has_exact_keys and layer.kind in LEARNED):
         return None
     rows = 1 if layer.kind == "conv" else layer.k
     return nn.Parameter(torch.zeros(layer.num_heads, rows))
@@ -163,7 +162,7 @@ def _rows(
     """The compressed rows, of the input or of the keys and values, which are known already."""
     plan = plan_for(layer, x, x.shape[1])
     unmodified = is_unmodified_linear(layer.k_proj) and is_unmodified_linear(layer.v_proj)
-    if layer.kind == "max" or (plan.shorten == "input" and unmodified):
+    if layer.kind in NOT_A_MATRIX or (plan.shorten == "input" and unmodified):
         return layer._key_and_value(x, mask, projection, plan)[0]
     compression = layer.compression_of(x, mask, projection)
     if mask is not None:  # a bias of W_k or W_v is not zero at padding
