@@ -59,7 +59,7 @@ def wrong_values(name: str, hint: object) -> list[str]:
     if name in MANY_NAMES and str in kinds:
         return NAMES
     if int in kinds and bool not in kinds:
-        return WHOLE if name == "seed" else ["0", *WHOLE]
+        return WHOLE if name in ("seed", "window") else ["0", *WHOLE]
     return FLOATS if float in kinds else []
 
 
