@@ -105,7 +105,10 @@ REFUSED = [
     ({"global_tokens": 1, "is_decoder": True}, "global tokens see all: got global_tokens=1"),
     ({"projection": "liner"}, "got 'liner'. Did you mean 'linear'"),
     ({"sharing": "heads"}, "sharing must be one of .*got 'heads'"),
-    ({"hidden_act": "gelu_new"}, "hidden_act must be one of 'gelu', 'relu', 'swiglu': got"),
+    (
+        {"hidden_act": "gelu_new"},
+        "hidden_act must be one of 'gelu', 'gelu_tanh', 'relu', 'swiglu': got",
+    ),
     ({"norm": "none"}, "norm must be one of 'pre', 'post': got 'none'"),
     ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob must be at least 0 and below 1: got 1.0"),
     ({"label_smoothing": -0.1}, "label_smoothing must be at least 0 and below 1: got -0.1"),

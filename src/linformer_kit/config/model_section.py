@@ -23,7 +23,7 @@ from .ranges import (
     Width,
 )
 
-Activation = Literal["gelu", "relu", "swiglu"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "swiglu"]
 Positions = Literal["none", "learned", "sinusoidal"]
 Projection = Literal["linear", "conv", "mean", "max", "fixed", "dynamic", "full"]
 Sharing = Literal["none", "headwise", "kv", "layerwise"]

@@ -147,10 +147,14 @@ def _build(folder: Path, kind: str | None) -> nn.Module:
     if not (folder / "config.json").is_file():
         raise UserError(f"cannot build {kind} from {folder}: it has no config.json.")
     with user_input(f"cannot build {kind} from {folder}"), quiet():
-        config = built.config_class.from_pretrained(folder, local_files_only=True)
+        config = built.config_class.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
         model: Any = built(config)
         if (folder / "generation_config.json").is_file():
-            model.generation_config = transformers.GenerationConfig.from_pretrained(folder)
+            model.generation_config = transformers.GenerationConfig.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
     return model
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
-from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.utils.generic import can_return_tuple
 
 from ..core.encoder import LinformerEncoder
@@ -60,23 +60,26 @@ class LinformerModel(LinformerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> BaseModelOutputWithPooling:
+    ) -> BaseModelOutput | BaseModelOutputWithPooling:
         x = self.embeddings(
             input_ids, inputs_embeds, token_type_ids=token_type_ids, position_ids=position_ids
         )
         mask = real_positions(attention_mask, batch=x.shape[0], length=x.shape[1])
         attentions = asked(output_attentions, self.config.output_attentions)
         hidden_states = asked(output_hidden_states, self.config.output_hidden_states)
-        traced = None
         if attentions or hidden_states:
-            traced = self.encoder.trace(x, mask=mask, attentions=attentions)
-        output = self.encoder(x, mask=mask) if traced is None else traced.output
-        return BaseModelOutputWithPooling(
-            last_hidden_state=output,
-            pooler_output=None if self.pooler is None else self.pooler(pooled(output, mask, "cls")),
-            hidden_states=traced.hidden_states if traced and hidden_states else None,
-            attentions=traced.attentions if traced and attentions else None,
-        )
+            trace = self.encoder.trace(x, mask=mask, attentions=attentions)
+            output = BaseModelOutput(
+                last_hidden_state=trace.output,
+                hidden_states=trace.hidden_states if hidden_states else None,
+                attentions=trace.attentions if attentions else None,
+            )
+        else:
+            output = BaseModelOutput(last_hidden_state=self.encoder(x, mask=mask))
+        if self.pooler is None:
+            return output
+        first = pooled(output.last_hidden_state, mask, "cls")
+        return BaseModelOutputWithPooling(pooler_output=self.pooler(first), **output)
 
 
 class Pooler(nn.Module):
