@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..plain_sdpa import repeat_kv
+from .allocator import reuse_freed_blocks
 from .blocks import rows_in_block
 from .flash import FLASH_BACKWARD, FLASH_FORWARD, HAS_FLASH
 from .predicate import eager_on_cpu, needs_plain_backward, plain_gradients
@@ -63,6 +64,7 @@ def _repeat(rows: Tensor, heads: int) -> Tensor:
 
 def _blocks(query: Tensor) -> list[tuple[int, slice]]:
     """(sample, chunks) of each block of query (B, C, W, H, D)."""
+    reuse_freed_blocks()
     batch, chunks, window, heads, size = query.shape
     count = max(1, rows_in_block(heads * size) // window)
     return [(b, slice(i, i + count)) for b in range(batch) for i in range(0, chunks, count)]
