@@ -170,12 +170,12 @@ def test_every_configuration_and_key_that_a_command_names_exists(shown, monkeypa
 
     command, rest = resolved(shown.words)
     given = command.make_context("linformer", list(rest)).params
-    overrides = given["overrides"] or []
-    load(given["config"], overrides)
+    overrides, config = given["overrides"] or [], Path(given["config"])
+    load(config, overrides)
     for vary in given.get("vary") or []:
         key, _, values = vary.partition("=")
         for value in values.split(","):
-            load(given["config"], [*overrides, f"{key}={value}"])
+            load(config, [*overrides, f"{key}={value}"])
 
 
 def test_every_make_target_exists():
