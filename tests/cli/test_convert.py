@@ -162,6 +162,8 @@ def test_a_checkpoint_of_an_earlier_package(tmp_path, capsys):
         (["--from", "linformer", "--option", "heads"], "--option must be KEY=VALUE"),
         (["--from", "linformer", "--option", "legs=2"], "takes the options"),
         (["--from", "linformer"], "cannot read the checkpoint"),
+        (["--from", "linformer", "--k", "64"], "--k has no effect with --from"),
+        (["--from", "linformer", "--max-length", "9"], "--max-length has no effect with --from"),
     ],
 )
 def test_a_mistake_about_an_earlier_package_is_one_line(tmp_path, capsys, given, message):

@@ -9,8 +9,11 @@ import typer
 from ..errors import UserError, user_input
 from .toolkit import packages
 
+FROM_FILE = ("model", "out", "source", "option")  # the options of a conversion by --from
+
 
 def convert(
+    context: typer.Context,
     model: Annotated[
         str,
         typer.Argument(
@@ -55,6 +58,7 @@ def convert(
     """Turn a BERT-like encoder into a Linformer: the same weights, nothing is trained."""
     with packages():
         if source is not None or option:
+            _refuse_others(context)
             _convert_earlier(Path(model), source, option or [], out)
             return
         from ..convert import convert as converted
@@ -94,8 +98,19 @@ def convert(
         typer.echo(f"{out}: {type(student).__name__}, reads {length:,} tokens.")
 
 
+def _refuse_others(context: typer.Context) -> None:
+    """Refuse the options that have no effect with --from."""
+    for name in context.params:
+        place = context.get_parameter_source(name)
+        if name not in FROM_FILE and place is not None and place.name == "COMMANDLINE":
+            raise UserError(
+                f"--{name.replace('_', '-')} has no effect with --from and --option: the "
+                "checkpoint is converted as it is. Leave it out."
+            )
+
+
 def _convert_earlier(path: Path, source: str | None, options: list[str], out: Path) -> None:
-    """A checkpoint of an earlier implementation; the other options have no meaning for it."""
+    """A checkpoint of an earlier implementation, as it is."""
     from ..config import yaml_text
     from ..convert.earlier import convert_file
     from ..convert.teacher import check_new_folder, save_converted
