@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import UserError
-from .distillation import agreement, hidden_states
-from .distilling import longest, rows_of
+from .distillation import agreement, as_batch, hidden_states
+from .distilling import mean_of, rows_of
+from .families import longest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,9 +40,7 @@ def compare_on_texts(
     chosen = rows[:: max(1, len(rows) // pieces)][:pieces]
     found: list[dict[str, float]] = []
     for row in chosen:
-        batch = {"input_ids": torch.tensor([row])}
-        batch["attention_mask"] = torch.ones_like(batch["input_ids"])
+        batch = as_batch(torch.tensor([row]))
         ours, theirs = (hidden_states(model, batch)[-1] for model in (student, teacher))
         found.append(agreement(ours, theirs, batch["attention_mask"]))
-    means = {name: sum(one[name] for one in found) / len(found) for name in found[0]}
-    return {"pieces": len(chosen), "length": size, **means}
+    return {"pieces": len(chosen), "length": size, **mean_of(found)}

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..models.pooling import pooled
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -39,7 +41,7 @@ def relative_error(ours: Tensor, theirs: Tensor, mask: Tensor) -> Tensor:
 def hidden_loss(ours: Sequence[Tensor], theirs: Sequence[Tensor], mask: Tensor) -> Tensor:
     """The mean error of all hidden states, and 1 - cosine of the mean-pooled last one."""
     errors = [relative_error(a, b, mask) for a, b in zip(ours[1:], theirs[1:], strict=True)]
-    cosine = F.cosine_similarity(mean_pool(ours[-1], mask), mean_pool(theirs[-1], mask))
+    cosine = embedding_cosine(ours[-1], theirs[-1], mask)
     return torch.stack(errors).mean() + (1.0 - cosine).mean()
 
 
@@ -54,19 +56,19 @@ def layer_loss(encoder: Any, theirs: Sequence[Tensor], mask: Tensor) -> Tensor:
     return torch.stack(errors).mean()
 
 
-def mean_pool(hidden: Tensor, mask: Tensor) -> Tensor:
-    """(B, N, M) -> (B, M), over the real positions."""
-    real = mask[..., None].to(hidden.dtype)
-    return (hidden * real).sum(1) / real.sum(1).clamp_min(1.0)
+def embedding_cosine(ours: Tensor, theirs: Tensor, mask: Tensor) -> Tensor:
+    """Of the means of the real rows of (B, N, M): (B)."""
+    real = mask.bool()
+    return F.cosine_similarity(pooled(ours, real, "mean"), pooled(theirs, real, "mean"))
 
 
 @torch.no_grad()
 def agreement(ours: Tensor, theirs: Tensor, mask: Tensor) -> dict[str, float]:
     """Cosines of last hidden states (B, N, M): of the mean of a sequence, and of single tokens."""
     real = mask.bool()
-    pooled = F.cosine_similarity(mean_pool(ours, mask), mean_pool(theirs, mask))
+    embeddings = embedding_cosine(ours, theirs, mask)
     tokens = F.cosine_similarity(ours[real], theirs[real], dim=-1)
-    return {"embedding_cosine": float(pooled.mean()), "token_cosine": float(tokens.mean())}
+    return {"embedding_cosine": float(embeddings.mean()), "token_cosine": float(tokens.mean())}
 
 
 def as_batch(batch: Any) -> dict[str, Tensor]:

@@ -12,6 +12,7 @@ import torch
 from ..core import checks
 from ..core.learning_rates import group_by_rate
 from .distillation import agreement, as_batch, hidden_loss, hidden_states, layer_loss
+from .families import longest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -87,12 +88,12 @@ def distill(
             if found:
                 recent = [*recent[-7:], found]
             if step % 20 == 0:
-                near = "  ".join(f"{name} {value:.4f}" for name, value in _mean(recent).items())
+                near = "  ".join(f"{name} {value:.4f}" for name, value in mean_of(recent).items())
                 say(f"step {step}  {elapsed:.1f} min  loss {loss:.4f}  {near}".rstrip())
     finally:
         student.train(trained)
         teacher.train(taught)
-    return _mean(recent)
+    return mean_of(recent)
 
 
 def _step(
@@ -125,7 +126,8 @@ def _schedule(progress: float) -> float:
     return min(1.0, progress / WARMUP + 0.02) * 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
-def _mean(found: list[dict[str, float]]) -> dict[str, float]:
+def mean_of(found: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of each score; empty without any."""
     return {name: sum(f[name] for f in found) / len(found) for name in found[0]} if found else {}
 
 
@@ -156,13 +158,6 @@ def _batches(
     if length is None:
         length = min(longest(student), longest(teacher))
     return _row_batches(rows_of(given, tokenizer, length), tokenizer, batch_size, seed)
-
-
-def longest(model: nn.Module) -> int:
-    """How many positions a model reads."""
-    config: Any = model.config
-    padding = 2 if config.model_type in ("roberta", "xlm-roberta", "camembert") else 0
-    return int(config.max_position_embeddings) - padding
 
 
 def rows_of(texts: list[str], tokenizer: Any, length: int) -> list[list[int]]:

@@ -10,8 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from .. import models
-from ..core import checks
-from .families import FAMILIES
+from .families import FAMILIES, longest
 from .family import Family, Head, expand
 from .positions import Extension, extend_positions
 from .segment_means import start_from_segment_means
@@ -70,11 +69,10 @@ def convert(
     family = family_of(model)
     head = head_of(family, model)
     theirs = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    longest = position_rows(family, model)
     config = models.LinformerConfig(
         **config_values(family, head, model)
         | {
-            "max_position_embeddings": longest if max_length is None else max_length,
+            "max_position_embeddings": longest(model) if max_length is None else max_length,
             "k": list(k) if not isinstance(k, int) else k,
             "window": window,
             "global_tokens": global_tokens,
@@ -84,7 +82,7 @@ def convert(
         }
         | options
     )
-    student = _build(models.LinformerModel if head is None else getattr(models, head.ours), config)
+    student = (models.LinformerModel if head is None else getattr(models, head.ours))(config)
     table = tensor_table(family, head, student)
     own = student.state_dict()
     tensors = {}
@@ -165,11 +163,6 @@ def config_values(family: Family, head: Head | None, model: PreTrainedModel) -> 
     return values | dict(family.options) | dict(head.options if head is not None else {})
 
 
-def position_rows(family: Family, model: PreTrainedModel) -> int:
-    """How many positions a pretrained model has."""
-    return int(model.config.max_position_embeddings) - family.first_position
-
-
 def tensor_table(family: Family, head: Head | None, student: Any) -> dict[str, str]:
     """Our name -> theirs, of every tensor that comes along."""
     layers: int = student.config.num_hidden_layers
@@ -199,11 +192,6 @@ def to_pretrained(student: torch.nn.Module, model: PreTrainedModel) -> dict[str,
             tensor = kept
         theirs[name] = tensor
     return theirs
-
-
-def _build(kind: type, config: models.LinformerConfig) -> Any:
-    checks.positive("max_length", config.max_position_embeddings)
-    return kind(config)
 
 
 def _tell_unused(

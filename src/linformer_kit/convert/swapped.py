@@ -19,18 +19,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..core import checks, window_attention
-from ..core.compressed_kv import CompressedKV
 from ..core.projection_kinds import build_projection, check_projection
 from ..core.sdpa import sdpa
 
 if TYPE_CHECKING:
+    from ..core.compressed_kv import CompressedKV
     from ..core.projection import Projection
     from ..core.projection_kinds import ProjectionKind, Sharing
 
 CHILD = "linformer"  # the name of a SwappedAttention in its attention module
 KINDS = ("mean", "linear", "conv", "fixed")  # these compress keys and values; others need the input
 SHARINGS = ("none", "headwise", "kv")
-LEARNED_BIAS = ("linear", "conv")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +65,7 @@ class SwappedAttention(nn.Module):
         self.k, self.window, self.kind = settings.k, settings.window, settings.projection
         self.branch: window_attention.Branch = "both"
         self.projection: Projection | None = None
-        self.row_bias: nn.Parameter | None = None
+        self.row_bias = window_attention.build_row_bias(settings.projection, settings.k, num_heads)
         if settings.k:
             self.projection = build_projection(
                 settings.projection,
@@ -76,9 +75,6 @@ class SwappedAttention(nn.Module):
                 num_kv_heads=num_kv_heads,
                 dim=0,  # of the input, which none of KINDS reads
             )
-            if settings.projection in LEARNED_BIAS:
-                rows = 1 if settings.projection == "conv" else settings.k
-                self.row_bias = nn.Parameter(torch.zeros(num_heads, rows))
 
     @property
     def max_length(self) -> int | None:
@@ -115,12 +111,8 @@ class SwappedAttention(nn.Module):
     def _compress(self, key: Tensor, value: Tensor, mask: Tensor | None) -> CompressedKV | None:
         if self.projection is None or self.branch == "window":
             return None
-        if mask is not None:
-            key, value = (rows.masked_fill(~mask[..., None, None], 0.0) for rows in (key, value))
-        compression = self.projection(key.flatten(2), mask)
-        return CompressedKV(
-            compression.compress_keys(key, 0), compression.compress_keys(value, 1), compression.keep
-        )
+        compression = self.projection(key.flatten(2), mask)  # KINDS read its shape only
+        return window_attention.compress_heads(compression, key, value, mask)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in asdict(self.settings).items())

@@ -137,7 +137,8 @@ class LinformerAttention(nn.Module):
                 keep_scale=keep_scale,
                 bias=projection_bias,
             )
-        self.row_bias = window_attention.build_row_bias(self)
+        b_rows = k if self.has_exact_keys else None  # the paper's attention has no b
+        self.row_bias = window_attention.build_row_bias(projection, b_rows, num_heads)
         reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def reset_parameters(self) -> None:

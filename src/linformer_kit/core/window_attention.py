@@ -44,7 +44,7 @@ from .sdpa import sdpa
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
-    from .projection import Projection
+    from .projection import Compression, Projection
 
 # The part of a trained layer that is used: "window" as with k = 0, "rows" as with window = 0.
 Branch = Literal["both", "window", "rows"]
@@ -82,12 +82,11 @@ def switch_off(model: nn.Module, branch: Literal["rows", "window"]) -> None:
             layer.branch = "window" if branch == "rows" else "rows"  # type: ignore[assignment]
 
 
-def build_row_bias(layer: LinformerAttention) -> nn.Parameter | None:
+def build_row_bias(kind: str, k: int | None, num_heads: int) -> nn.Parameter | None:
     """b (H, k), or (H, 1) for `conv`, whose number of rows depends on the input."""
-    if not (layer.k and layer.has_exact_keys and layer.kind in LEARNED):
+    if not k or kind not in LEARNED:
         return None
-    rows = 1 if layer.kind == "conv" else layer.k
-    return nn.Parameter(torch.zeros(layer.num_heads, rows))
+    return nn.Parameter(torch.zeros(num_heads, 1 if kind == "conv" else k))
 
 
 def reset_row_bias(layer: LinformerAttention) -> None:
@@ -164,7 +163,13 @@ def _rows(
     unmodified = is_unmodified_linear(layer.k_proj) and is_unmodified_linear(layer.v_proj)
     if layer.kind in NOT_A_MATRIX or (plan.shorten == "input" and unmodified):
         return layer._key_and_value(x, mask, projection, plan)[0]
-    compression = layer.compression_of(x, mask, projection)
+    return compress_heads(layer.compression_of(x, mask, projection), key, value, mask)
+
+
+def compress_heads(
+    compression: Compression, key: Tensor, value: Tensor, mask: Tensor | None
+) -> CompressedKV:
+    """E K and F V of keys and values (B, N, G, D): (B, G, R, D) each."""
     if mask is not None:  # a bias of W_k or W_v is not zero at padding
         key, value = (rows.masked_fill(~mask[..., None, None], 0.0) for rows in (key, value))
     key, value = compression.compress_keys(key, 0), compression.compress_keys(value, 1)
@@ -195,22 +200,20 @@ def trace(
     visible = visible[None] if mask is None else visible & mask[:, None]  # (B or 1, N, N)
     bias = hidden_bias(visible, x.dtype)[:, None]  # (B or 1, 1, N, N)
     if rows is not None:
-        counts = row_weights(
+        of_rows = row_bias_of_chunks(
             length,
             rows.key.shape[2],
             mask,
+            layer.row_bias,
             window=window,
             seen=seen,
             segment=_segment(layer, projection),
-            counted=layer.row_bias is None,
             like=query,
         )
-        counts = counts[:, position // window if window else position * 0]  # (B or 1, N, R)
-        counts = counts.masked_fill(of_global[:, None], hidden(x.dtype))[:, None]
-        if layer.row_bias is not None:
-            counts = counts + layer.row_bias[:, None]
-        sizes = (max(len(bias), len(counts)), counts.shape[1], length, -1)
-        bias = torch.cat((counts.expand(sizes), bias.expand(sizes)), dim=3)
+        of_rows = of_rows[:, position // window if window else position * 0].transpose(1, 2)
+        of_rows = of_rows.masked_fill(of_global[:, None], hidden(x.dtype))  # (B or 1, H or 1, N, R)
+        sizes = (max(len(bias), len(of_rows)), of_rows.shape[1], length, -1)
+        bias = torch.cat((of_rows.expand(sizes), bias.expand(sizes)), dim=3)
         key = torch.cat((rows.key.transpose(1, 2), key), dim=1)
         value = torch.cat((rows.value.transpose(1, 2), value), dim=1)
     weights = attention_weights(query.transpose(1, 2), key.transpose(1, 2), None, bias)
@@ -264,18 +267,16 @@ def attend_with_window(
     if window:
         near = _near(key, value, mask, chunks=chunks, window=window, seen=seen)
     if rows is not None:
-        bias = row_weights(
+        bias = row_bias_of_chunks(
             length,
             rows.key.shape[2],
             mask,
+            row_bias,
             window=window,
             seen=seen,
             segment=segment,
-            counted=row_bias is None,
             like=query,
-        )[:, :, None]
-        if row_bias is not None:
-            bias = bias + row_bias
+        )
         far = Keys(rows.key.transpose(1, 2)[:, None], rows.value.transpose(1, 2)[:, None], bias)
     if seen:
         far = _with_global_keys(far, key[:, :seen], value[:, :seen], mask, chunks)
@@ -332,21 +333,21 @@ def _with_global_keys(
     )
 
 
-def row_weights(
+def row_bias_of_chunks(
     length: int,
     rows: int,
     mask: Tensor | None,
+    row_bias: Tensor | None,
     *,
     window: int,
     seen: int,
     segment: int | None,
-    counted: bool,
     like: Tensor,
 ) -> Tensor:
-    """log (m_cj / m_j) for every chunk and row, (B or 1, C, R), very low where m_cj = 0.
+    """log (m_cj / m_j) + b for every chunk and row, (B or 1, C, H or 1, R), very low where
+    m_cj = 0. Without a learned b, row_bias (H, R or 1), segments are counted: log m_cj.
 
-    For segments that are `counted`, log m_cj. `seen`: the number of global positions; `like`: a
-    tensor of the device and dtype.
+    `seen`: the number of global positions; `like`: a tensor of the device and dtype.
     """
     device = like.device
     if mask is None:
@@ -371,6 +372,7 @@ def row_weights(
         left = (before[:, end] - before[:, begin])[:, None] - inside
         total = (real[:, end] - real[:, begin])[:, None]
     logs = left.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).log()
-    if segment is None or not counted:
+    if segment is None or row_bias is not None:
         logs = logs - total.clamp_min(1).to(logs.dtype).log()
-    return torch.where(left > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)
+    bias = torch.where(left > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)
+    return bias[:, :, None] if row_bias is None else bias[:, :, None] + row_bias
