@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LAYERS_FIRST = 0.2  # the share of the time in which layers are trained one by one
 WARMUP = 0.05
+BATCH, LR, BETAS, WEIGHT_DECAY, CLIP = 4, 2e-4, (0.9, 0.98), 0.01, 1.0
 
 
 def distill(
@@ -31,9 +32,9 @@ def distill(
     tokenizer: Any = None,
     minutes: float | None = None,
     steps: int | None = None,
-    batch_size: int = 4,
+    batch_size: int = BATCH,
     length: int | None = None,
-    lr: float = 2e-4,
+    lr: float = LR,
     seed: int = 0,
     say: Callable[[str], None] = lambda _: None,
 ) -> dict[str, float]:
@@ -67,8 +68,8 @@ def distill(
     groups = group_by_rate((p for p in student.parameters() if p.requires_grad), student)
     optimizer = torch.optim.AdamW(
         [{"params": params, "lr": lr * rate, "rate": rate} for rate, params in groups.items()],
-        betas=(0.9, 0.98),
-        weight_decay=0.01,
+        betas=BETAS,
+        weight_decay=WEIGHT_DECAY,
     )
     trained, taught = student.training, teacher.training
     student.eval()  # dropout would add noise to what is compared
@@ -83,45 +84,39 @@ def distill(
                 break
             batch = as_batch(next(batches))
             for group in optimizer.param_groups:
-                group["lr"] = lr * group["rate"] * _schedule(progress)
-            loss, found = _step(student, teacher, batch, optimizer, progress < LAYERS_FIRST)
+                group["lr"] = lr * group["rate"] * schedule(progress)
+            with torch.enable_grad():
+                loss, found = distillation_loss(student, teacher, batch, progress=progress)
+                optimizer.zero_grad(set_to_none=True)
+                loss.backward()
+            torch.nn.utils.clip_grad_norm_(student.parameters(), CLIP)
+            optimizer.step()
             if found:
                 recent = [*recent[-7:], found]
             if step % 20 == 0:
                 near = "  ".join(f"{name} {value:.4f}" for name, value in mean_of(recent).items())
-                say(f"step {step}  {elapsed:.1f} min  loss {loss:.4f}  {near}".rstrip())
+                say(f"step {step}  {elapsed:.1f} min  loss {loss.item():.4f}  {near}".rstrip())
     finally:
         student.train(trained)
         teacher.train(taught)
     return mean_of(recent)
 
 
-def _step(
-    student: nn.Module,
-    teacher: nn.Module,
-    batch: dict[str, Tensor],
-    optimizer: torch.optim.Optimizer,
-    by_layer: bool,
-) -> tuple[float, dict[str, float]]:
-    """One update; the loss, and the agreement if the whole student was run."""
+def distillation_loss(
+    student: nn.Module, teacher: nn.Module, batch: dict[str, Tensor], *, progress: float
+) -> tuple[Tensor, dict[str, float]]:
+    """The loss of a batch after this share of the training, and the agreement if all was run."""
     mask = batch["attention_mask"]
     with torch.no_grad():
         theirs = hidden_states(teacher, batch)
-    with torch.enable_grad():
-        if by_layer and hasattr(_encoder(student), "layers"):
-            loss, found = layer_loss(_encoder(student), theirs, mask), {}
-        else:
-            ours = hidden_states(student, batch)
-            loss = hidden_loss(ours, theirs, mask)
-            found = agreement(ours[-1].detach(), theirs[-1], mask)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-    torch.nn.utils.clip_grad_norm_(student.parameters(), 1.0)
-    optimizer.step()
-    return loss.item(), found
+    encoder = _encoder(student)
+    if progress < LAYERS_FIRST and hasattr(encoder, "layers"):
+        return layer_loss(encoder, theirs, mask), {}
+    ours = hidden_states(student, batch)
+    return hidden_loss(ours, theirs, mask), agreement(ours[-1].detach(), theirs[-1], mask)
 
 
-def _schedule(progress: float) -> float:
+def schedule(progress: float) -> float:
     """From 0 to 1 over the first steps, then a cosine to 0."""
     return min(1.0, progress / WARMUP + 0.02) * 0.5 * (1.0 + math.cos(math.pi * progress))
 
