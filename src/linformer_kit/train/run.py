@@ -23,7 +23,7 @@ from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.build import build_model
 from ..training.environment import describe
-from ..training.progress import Logging, Report, StopPolitely, tell_unread
+from ..training.progress import Report, RunLogging, StopPolitely, tell_unread
 from ..training.setup import check_machine, make_trainer, set_machine, world
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _train_and_evaluate(
         processes = trainer.args.world_size
         environment = describe(config, world=processes, threads=torch.get_num_threads())
         write_atomic(folder.path / "environment.json", json.dumps(environment, indent=1) + "\n")
-    logging = Logging(trainer, folder, report)
+    logging = RunLogging(trainer, folder, report)
     trainer.add_callback(logging)
     trainer.logging = logging
     if trainer.args.should_save:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
     from ..runs.folder import RunFolder
-    from .trainer import RunTrainer
+    from .trainer import RunTrainer, StepTrainer
 
 HANGUP = getattr(signal, "SIGHUP", None)  # not on every system
 SIGNALS = [n for n in (signal.SIGINT, signal.SIGTERM, HANGUP) if n is not None]
@@ -97,9 +97,9 @@ def tell_unread(report: Report, part: str, counts: dict[str, Any], max_length: i
 
 
 class Logging(TrainerCallback):
-    """Writes metrics.jsonl, tells the report, and keeps the best model."""
+    """Writes metrics.jsonl, and tells the report."""
 
-    def __init__(self, trainer: RunTrainer, folder: RunFolder, report: Report) -> None:
+    def __init__(self, trainer: StepTrainer, folder: RunFolder, report: Report) -> None:
         self.trainer = trainer
         self.folder = folder
         self.report = report
@@ -161,6 +161,24 @@ class Logging(TrainerCallback):
         else:
             self.report.line("", **line)
 
+    def _write(self, line: dict[str, Any]) -> None:
+        if not self.report.main:
+            return
+        with self.folder.metrics_file.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def _mark(self, step: int) -> None:
+        self._step = step
+        self._tokens = self.trainer.tokens_seen
+        self._waited = self.trainer.waited
+        self._spent = 0.0
+
+
+class RunLogging(Logging):
+    """Logs validations too, and keeps the best model."""
+
+    trainer: RunTrainer
+
     def evaluated(self, step: int, metrics: dict[str, Any]) -> None:
         """Called by the main process and by all others, with the same numbers."""
         scores = numbers(metrics)
@@ -185,18 +203,6 @@ class Logging(TrainerCallback):
         self.trainer.save_model_folder(
             self.folder.best, {"step": step, "metric": name, "score": score}
         )
-
-    def _write(self, line: dict[str, Any]) -> None:
-        if not self.report.main:
-            return
-        with self.folder.metrics_file.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-    def _mark(self, step: int) -> None:
-        self._step = step
-        self._tokens = self.trainer.tokens_seen
-        self._waited = self.trainer.waited
-        self._spent = 0.0
 
 
 class StopPolitely(TrainerCallback):

@@ -11,7 +11,7 @@ import json
 import shutil
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -29,13 +29,15 @@ from ..runs.manifest import remove_written, replace_folder
 from ..runs.models import CHECKPOINT
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from torch import Tensor, nn
     from transformers import EvalPrediction, TrainerControl, TrainerState, TrainingArguments
 
     from ..config.schema import RunConfig
     from ..data.order import TrainingOrder
     from ..data.rows import Rows
-    from .progress import Logging
+    from .progress import RunLogging
 
 TRAINERS_OWN = (
     "runtime", "samples_per_second", "steps_per_second", "model_preparation_time", "epoch",
@@ -45,6 +47,14 @@ TRAINERS_OWN = (
 # What torch.save, safetensors and tokenizers say of a file that cannot be written: they raise no
 # OSError.
 CANNOT_WRITE = ("iostream", "inline_container", "write", "os error", "I/O error")
+
+
+class Steps(Protocol):
+    """Which rows each step reads, as a batch sampler."""
+
+    def __len__(self) -> int: ...
+
+    def __iter__(self) -> Iterator[list[Any]]: ...
 
 
 class SeedEveryStep(TrainerCallback):
@@ -60,33 +70,19 @@ class SeedEveryStep(TrainerCallback):
         torch.manual_seed(int(words.generate_state(1, np.uint64)[0] >> 1))
 
 
-class RunTrainer(Trainer):
-    """Draws rows by a `TrainingOrder`, scores rows, and saves checkpoints that are whole."""
+class StepTrainer(Trainer):
+    """Draws rows by an order of steps, and saves checkpoints that are whole.
 
-    def __init__(
-        self, *, config: RunConfig, order: TrainingOrder | None, vocab_size: int, **kwargs: Any
-    ) -> None:
-        self.config = config
+    seed: of everything random. keep: how many checkpoints stay.
+    """
+
+    def __init__(self, *, order: Steps | None, seed: int, keep: int, **kwargs: Any) -> None:
         self.order = order
-        self.vocab_size = vocab_size
+        self.keep = keep
         self.tokens_seen = 0
         self.waited = 0.0  # seconds that steps waited for data
-        self._micro_batches = 0  # of the step under way
-        self.logging: Logging | None = None
         super().__init__(**kwargs)
-        self._loss_shifts_labels = config.task == "clm"
-        self.add_callback(SeedEveryStep(config.seed))
-
-    def create_accelerator_and_postprocess(self) -> None:
-        """As Trainer's; and FSDP on CPUs, which accelerate would silently run as DDP."""
-        super().create_accelerator_and_postprocess()
-        if not self.config.train.fsdp or self.is_fsdp_enabled:
-            return
-        plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
-        for state in (PartialState, AcceleratorState):
-            state._shared_state["distributed_type"] = DistributedType.FSDP
-        AcceleratorState._shared_state["fsdp_plugin"] = plugin
-        self.is_fsdp_enabled = True
+        self.add_callback(SeedEveryStep(seed))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
         """As Trainer's, with E at a rate of its own."""
@@ -112,47 +108,24 @@ class RunTrainer(Trainer):
         )
         return cast("DataLoader[Any]", self.accelerator.prepare(loader))
 
-    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        """By length, so that little is padded."""
-        return np.argsort(cast("Rows", eval_dataset).column("length"), kind="stable").tolist()
-
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> Any:
         """As Trainer's; a loss that is not finite ends the run before the weights are updated."""
-        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        return self.finite(model, inputs, super().compute_loss(model, inputs, *args, **kwargs))
+
+    def finite(self, model: nn.Module, inputs: dict[str, Any], loss: Any) -> Any:
+        """The loss, or an error if it is not finite."""
         value = (loss[0] if isinstance(loss, tuple) else loss).detach()
         if model.training and not bool(torch.isfinite(value)):
             raise UserError(self._about_loss(model, inputs, float(value)))
-        self._micro_batches += 1
         return loss
 
     def _about_loss(self, model: nn.Module, inputs: dict[str, Any], loss: float) -> str:
-        """Where a loss that is not finite comes from: which rows, or weights that have diverged."""
-        step = self.state.global_step
-        rows = []
-        if self.order is not None:
-            draws = self.order.step(step)
-            turn = self._micro_batches * self.args.world_size + self.args.process_index
-            rows = [row for row, _ in draws[turn * self.order.batch_size :]]
-        bad = []
-        if not self.is_fsdp_enabled:  # there a forward call waits for the other processes
-            plain = self.accelerator.unwrap_model(model)
-            with torch.no_grad():
-                for place in range(len(inputs["labels"])):
-                    alone = {name: value[place : place + 1] for name, value in inputs.items()}
-                    if not bool(torch.isfinite(plain(**alone).loss)):
-                        bad.append(place)
-        every = len(bad) == len(inputs["labels"]) or not bad
-        if every or not rows:
-            where = "in every row of the batch: the weights have diverged. Lower train.lr"
-        else:
-            numbers = ", ".join(str(rows[place]) for place in bad[:5])
-            where = f"in row {numbers} of the training part. Check its values, or lower train.lr"
-        return (
-            f"the loss is {loss} at step {step + 1}, {where}. The run is stopped; the last "
-            "checkpoint is intact."
-        )
+        """What to say of a loss that is not finite."""
+        raise NotImplementedError
+
+    lower_rate = "Lower the learning rate."  # how, in messages
 
     def _check_weights_finite(self) -> None:
         """Refuse to save weights that are not finite over the last good ones."""
@@ -161,12 +134,10 @@ class RunTrainer(Trainer):
             if not bool(torch.isfinite(local).all()):
                 raise UserError(
                     f"the weights are not finite after step {self.state.global_step} ({name}), so "
-                    "they are not saved. The last checkpoint is intact. Lower train.lr, or set "
-                    "train.clip."
+                    f"they are not saved. The last checkpoint is intact. {self.lower_rate}"
                 )
 
     def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
-        self._micro_batches = 0
         started = time.perf_counter()
         batches, items = super().get_batch_samples(*args, **kwargs)
         self.waited += time.perf_counter() - started
@@ -177,29 +148,6 @@ class RunTrainer(Trainer):
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Trainer's rule of thumb does not hold for a Linformer; see `--dry-run`."""
         return 0
-
-    def _evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
-        metrics = super()._evaluate(*args, **kwargs)
-        if self.logging is not None:
-            named = {name.removeprefix("eval_"): value for name, value in metrics.items()}
-            self.logging.evaluated(
-                self.state.global_step,
-                {k: v for k, v in named.items() if k not in TRAINERS_OWN},
-            )
-        return metrics
-
-    def prediction_step(
-        self,
-        model: nn.Module,
-        inputs: dict[str, Any],
-        prediction_loss_only: bool,
-        ignore_keys: list[str] | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        inputs = self._prepare_inputs(inputs)
-        with self.compute_loss_context_manager():
-            scores = row_scores(model, inputs, self.config.task, self.vocab_size)
-        # Trainer wants a loss and labels beside what the metrics are made of.
-        return scores[:, 0].mean(), scores, torch.zeros(len(scores), device=scores.device)
 
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
@@ -235,7 +183,7 @@ class RunTrainer(Trainer):
                 replace_folder(staging / name, home / name)
                 shutil.rmtree(staging, ignore_errors=True)
                 folder = RunFolder(home.parent)
-                for old in folder.checkpoint_folders()[: -self.config.train.keep]:
+                for old in folder.checkpoint_folders()[: -self.keep]:
                     remove_written(old)
         self.accelerator.wait_for_everyone()
 
@@ -250,6 +198,99 @@ class RunTrainer(Trainer):
                     (staging / "score.json").write_text(json.dumps(score) + "\n")
                 replace_folder(staging, final)
         self.accelerator.wait_for_everyone()
+
+
+class RunTrainer(StepTrainer):
+    """Trains the task of a configuration, and scores rows."""
+
+    lower_rate = "Lower train.lr, or set train.clip."
+
+    def __init__(
+        self, *, config: RunConfig, order: TrainingOrder | None, vocab_size: int, **kwargs: Any
+    ) -> None:
+        self.config = config
+        self.order: TrainingOrder | None
+        self.vocab_size = vocab_size
+        self._micro_batches = 0  # of the step under way
+        self.logging: RunLogging | None = None
+        super().__init__(order=order, seed=config.seed, keep=config.train.keep, **kwargs)
+        self._loss_shifts_labels = config.task == "clm"
+
+    def create_accelerator_and_postprocess(self) -> None:
+        """As Trainer's; and FSDP on CPUs, which accelerate would silently run as DDP."""
+        super().create_accelerator_and_postprocess()
+        if not self.config.train.fsdp or self.is_fsdp_enabled:
+            return
+        plugin = FullyShardedDataParallelPlugin(**self.args.fsdp_plugin_args)
+        for state in (PartialState, AcceleratorState):
+            state._shared_state["distributed_type"] = DistributedType.FSDP
+        AcceleratorState._shared_state["fsdp_plugin"] = plugin
+        self.is_fsdp_enabled = True
+
+    def _get_eval_sampler(self, eval_dataset: Any) -> Any:
+        """By length, so that little is padded."""
+        return np.argsort(cast("Rows", eval_dataset).column("length"), kind="stable").tolist()
+
+    def compute_loss(
+        self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> Any:
+        loss = super().compute_loss(model, inputs, *args, **kwargs)
+        self._micro_batches += 1
+        return loss
+
+    def _about_loss(self, model: nn.Module, inputs: dict[str, Any], loss: float) -> str:
+        """Where a loss that is not finite comes from: which rows, or weights that have diverged."""
+        step = self.state.global_step
+        rows = []
+        if self.order is not None:
+            draws = self.order.step(step)
+            turn = self._micro_batches * self.args.world_size + self.args.process_index
+            rows = [row for row, _ in draws[turn * self.order.batch_size :]]
+        bad = []
+        if not self.is_fsdp_enabled:  # there a forward call waits for the other processes
+            plain = self.accelerator.unwrap_model(model)
+            with torch.no_grad():
+                for place in range(len(inputs["labels"])):
+                    alone = {name: value[place : place + 1] for name, value in inputs.items()}
+                    if not bool(torch.isfinite(plain(**alone).loss)):
+                        bad.append(place)
+        every = len(bad) == len(inputs["labels"]) or not bad
+        if every or not rows:
+            where = "in every row of the batch: the weights have diverged. Lower train.lr"
+        else:
+            numbers = ", ".join(str(rows[place]) for place in bad[:5])
+            where = f"in row {numbers} of the training part. Check its values, or lower train.lr"
+        return (
+            f"the loss is {loss} at step {step + 1}, {where}. The run is stopped; the last "
+            "checkpoint is intact."
+        )
+
+    def get_batch_samples(self, *args: Any, **kwargs: Any) -> Any:
+        self._micro_batches = 0
+        return super().get_batch_samples(*args, **kwargs)
+
+    def _evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        metrics = super()._evaluate(*args, **kwargs)
+        if self.logging is not None:
+            named = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+            self.logging.evaluated(
+                self.state.global_step,
+                {k: v for k, v in named.items() if k not in TRAINERS_OWN},
+            )
+        return metrics
+
+    def prediction_step(
+        self,
+        model: nn.Module,
+        inputs: dict[str, Any],
+        prediction_loss_only: bool,
+        ignore_keys: list[str] | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        inputs = self._prepare_inputs(inputs)
+        with self.compute_loss_context_manager():
+            scores = row_scores(model, inputs, self.config.task, self.vocab_size)
+        # Trainer wants a loss and labels beside what the metrics are made of.
+        return scores[:, 0].mean(), scores, torch.zeros(len(scores), device=scores.device)
 
 
 class saving:  # noqa: N801  (reads as a verb, like contextlib's)
