@@ -7,58 +7,18 @@ import pickle
 
 import pytest
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2Model
 
 from linformer_kit.cli.app import run
 from linformer_kit.models import LinformerForMaskedLM, LinformerModel
 
-from ..convert.pretrained import pretrained
-
-WORDS = [
-    "the",
-    "cat",
-    "sat",
-    "on",
-    "a",
-    "mat",
-    "and",
-    "saw",
-    "one",
-    "dog",
-    "run",
-    "far",
-    "from",
-    "its",
-    "own",
-    "small",
-    "red",
-    "house",
-]
+from ..convert.pretrained import WORDS, pretrained, write_model
 
 
 @pytest.fixture
 def source(tmp_path):
     """A folder of a masked language model with a tokenizer of words."""
-    vocabulary = {word: n for n, word in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    ends = [("[CLS]", 2), ("[SEP]", 3)]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=ends
-    )
-    fast = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_max_length=20,
-    )
-    folder = tmp_path / "bert"
-    pretrained("Bert", "ForMaskedLM").save_pretrained(folder)
-    fast.save_pretrained(folder)
-    return folder
+    return write_model(tmp_path / "bert")
 
 
 def test_a_folder_that_reads_longer_and_says_how_near_it_is(source, tmp_path, capsys):
@@ -95,9 +55,22 @@ class Harmful:
     [
         (["--k", "30"], "k must be at most max_position_embeddings"),
         (["--keep-full", "a"], "--keep-full must be numbers of layers with commas"),
+        (["--k", "many"], "--k must be a whole number from 0 to 16,777,216, or auto: got 'many'"),
+        (["--k", "auto"], "--k auto needs text"),
+        (["--keep-full", "auto"], "--keep-full auto needs text"),
+        (["--steps", "3"], "--steps needs text"),
+        (["--steps", "3", "--minutes", "1"], "give one of --steps and --minutes"),
+        (["--minutes", "0"], "--minutes must be above 0"),
+        (["--batch-size", "2"], "--batch-size has no effect without --steps or --minutes"),
+        (["--lr", "0.1"], "--lr has no effect without --steps or --minutes"),
+        (["--save-every", "9"], "--save-every has no effect without --steps or --minutes"),
+        (["--k", "4", "--positions", "spread"], "--positions spread has no effect"),
         (["--k", "4", "--keep-full", "9"], "full_layers must be different numbers from 0 to 2"),
-        (["--k", "4", "--positions", "guess"], "must be one of 'copy', 'interpolate', 'spread'"),
-        (["--k", "4", "--text", "nowhere.txt"], "cannot read nowhere.txt"),
+        (
+            ["--k", "4", "--max-length", "40", "--positions", "guess"],
+            "must be one of 'copy', 'interpolate', 'spread'",
+        ),
+        (["--k", "4", "--text", "nowhere.txt"], "--text nowhere.txt is no file"),
         (["--k", "0", "--window", "0"], "Only with a window may it be 0"),
     ],
 )
@@ -114,14 +87,14 @@ def test_text_that_is_too_short_is_told(source, tmp_path, capsys):
     text.write_text("the cat")
     given = ["--out", str(tmp_path / "out"), "--k", "4", "--text", str(text)]
     assert run(["convert", str(source), *given]) == 2
-    assert "the text has no piece of 20 tokens" in capsys.readouterr().err
+    assert "the text has 2 tokens and no file with a row of 20" in capsys.readouterr().err
 
 
 def test_another_architecture_is_named(tmp_path, capsys):
     config = GPT2Config(vocab_size=20, n_positions=16, n_embd=8, n_layer=1, n_head=2)
     GPT2Model(config).save_pretrained(tmp_path / "gpt")
     assert run(["convert", str(tmp_path / "gpt"), "--out", str(tmp_path / "out")]) == 2
-    assert "convert knows bert, roberta" in capsys.readouterr().err
+    assert "no attention of GPT2Model can be swapped" in capsys.readouterr().err
 
 
 def test_a_pickle_that_runs_code_is_refused(source, tmp_path, capsys):

@@ -2,10 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WORDS = [
+    "the",
+    "cat",
+    "sat",
+    "on",
+    "a",
+    "mat",
+    "and",
+    "saw",
+    "one",
+    "dog",
+    "run",
+    "far",
+    "from",
+    "its",
+    "own",
+    "small",
+    "red",
+    "house",
+]
 
 _SIZES = {
     "vocab_size": 60,
@@ -63,3 +89,38 @@ def batch(length: int = 14, *, pad: int = 0, choices: bool = False) -> dict[str,
     if choices:
         ids, mask = ids[:, None].repeat(1, 2, 1), mask[:, None].repeat(1, 2, 1)
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def word_tokenizer(length: int = 20) -> transformers.PreTrainedTokenizerFast:
+    """A tokenizer of words, with the special tokens of BERT."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    vocabulary = {word: n for n, word in enumerate([*special, *dict.fromkeys(WORDS)])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        model_max_length=length,
+    )
+
+
+def write_model(folder: Path, family: str = "Bert", head: str = "ForMaskedLM") -> Path:
+    """A folder with a pretrained model and a tokenizer of words."""
+    pretrained(family, head).save_pretrained(folder)
+    word_tokenizer().save_pretrained(folder)
+    return folder
+
+
+def write_text(path: Path, words: int = 1200, seed: int = 0) -> Path:
+    """A text of random words, ten a line."""
+    draw = random.Random(seed)
+    lines = [" ".join(draw.choices(WORDS, k=10)) for _ in range(words // 10)]
+    path.write_text("\n".join(lines) + "\n")
+    return path

@@ -93,7 +93,7 @@ def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[
             total += len(found)
             waiting += found
             while len(waiting) >= inside:
-                yield _with_ends(tokenizer, waiting[:inside])
+                yield with_ends(tokenizer, waiting[:inside])
                 del waiting[:inside]
     if total < inside:
         raise ValueError(
@@ -116,7 +116,8 @@ def _transformers() -> Any:
     return library
 
 
-def _with_ends(tokenizer: Any, ids: list[int]) -> list[int]:
+def with_ends(tokenizer: Any, ids: list[int]) -> list[int]:
+    """The ids between the special tokens of a row."""
     if hasattr(tokenizer, "build_inputs_with_special_tokens"):
         whole: list[int] = tokenizer.build_inputs_with_special_tokens(ids)
         return whole

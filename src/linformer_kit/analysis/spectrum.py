@@ -17,7 +17,7 @@ from .encoders import TextEncoder, pieces
 from .singular import EXACT_UP_TO, kept_by_rank, smallest_rank
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from torch import Tensor
 
@@ -55,11 +55,25 @@ def spectrum(
     say: Callable[[str], None] = lambda _: None,
 ) -> Record:
     """The record of a model: mean curves of layers, and the values of heads that views need."""
+    found = pieces(encoder, texts, options.length)
+    return spectrum_of_pieces(encoder, found, options, texts=texts, machine=machine, say=say)
+
+
+def spectrum_of_pieces(
+    encoder: TextEncoder,
+    rows: Iterable[list[int]],
+    options: SpectrumOptions,
+    *,
+    texts: Sequence[str],
+    machine: Record,
+    say: Callable[[str], None] = lambda _: None,
+) -> Record:
+    """As `spectrum`, of token ids; `texts` are where they come from."""
     generator = torch.Generator().manual_seed(options.seed)
     sums: list[Tensor] = []  # of each layer: (H, r)
     columns: list[int] = []
     read = 0
-    for piece in pieces(encoder, texts, options.length):
+    for piece in rows:
         for layer, weights in enumerate(encoder.attentions(piece)):
             say(f"piece {read + 1} of {options.pieces}, layer {layer + 1}")
             kept = kept_by_rank(weights, generator=generator).double()

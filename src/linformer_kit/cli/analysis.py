@@ -55,7 +55,7 @@ def spectrum(
     from ..measure.machine import describe
     from ..measure.timing import fixed_threads
 
-    _hide_progress_bars()
+    hide_progress_bars()
     with fixed_threads(threads):
         with user_input("spectrum"):
             encoder = load_encoder(model)
@@ -94,7 +94,7 @@ def heads(
     from ..measure.machine import describe
     from ..measure.timing import fixed_threads
 
-    _hide_progress_bars()
+    hide_progress_bars()
     with user_input("heads"), fixed_threads(threads):
         options = HeadsOptions(layer=layer, head=head, length=length)
         record = analyse_head(
@@ -113,7 +113,7 @@ def _check_inputs(texts: list[str], out: Path) -> None:
     check_out(out)
 
 
-def _hide_progress_bars() -> None:
+def hide_progress_bars() -> None:
     """Those of transformers, which loads a small model in an instant."""
     with suppress(ModuleNotFoundError):  # told by load_encoder
         from transformers.utils import logging

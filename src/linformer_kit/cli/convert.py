@@ -1,15 +1,21 @@
 """`linformer convert`: a pretrained encoder as a Linformer that reads longer inputs."""
 
-import warnings
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
+from ..analysis.texts import check_text
+from ..config import limits
 from ..errors import UserError, user_input
+from .analysis import hide_progress_bars
+from .exit_codes import STOPPED
+from .options import finite
 from .toolkit import packages
 
 FROM_FILE = ("model", "out", "source", "option")  # the options of a conversion by --from
+TRAINING = ("batch_size", "lr", "save_every")  # these have an effect with --steps or --minutes only
+AUTO: Literal["auto"] = "auto"
 
 
 def convert(
@@ -23,26 +29,65 @@ def convert(
     out: Annotated[Path, typer.Option(help="The folder to write.")],
     max_length: Annotated[
         int | None,
-        typer.Option(help="Tokens that the result reads; by default as many as the model.", min=1),
+        typer.Option(
+            help="Tokens that the result reads; by default as many as the model.",
+            min=1,
+            max=limits.LENGTH,
+        ),
     ] = None,
-    k: Annotated[int, typer.Option(help="Compressed rows at the full length.", min=0)] = 128,
+    k: Annotated[
+        str, typer.Option(help="Compressed rows at the full length; auto: for each layer.")
+    ] = "128",
     window: Annotated[
-        int, typer.Option(help="Positions on each side that are seen exactly.", min=0)
+        int,
+        typer.Option(
+            help="Positions on each side that are seen exactly.", min=0, max=limits.LENGTH
+        ),
     ] = 64,
     global_tokens: Annotated[
-        int, typer.Option(help="First positions that see and are seen by all exactly.", min=0)
+        int,
+        typer.Option(
+            help="First positions that see and are seen by all exactly.", min=0, max=limits.LENGTH
+        ),
     ] = 1,
     projection: Annotated[str, typer.Option(help="The kind of compression.")] = "mean",
     keep_full: Annotated[
-        str, typer.Option(help="Layers that keep full attention, from 0, with commas.")
+        str,
+        typer.Option(
+            help="Layers that keep full attention, from 0, with commas; auto: where it matters."
+        ),
     ] = "",
     positions: Annotated[
         str,
         typer.Option(help="How positions are extended: copy, interpolate or spread."),
     ] = "copy",
     text: Annotated[
-        list[Path] | None,
-        typer.Option(help="Text to compare the result with the model on; may be repeated."),
+        list[str] | None,
+        typer.Option(
+            help="A file of text, or python-docs, to train and to compare on; may be repeated."
+        ),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Distil for this many steps.", min=1, max=limits.COUNT)
+    ] = None,
+    minutes: Annotated[
+        float | None,
+        typer.Option(help="Distil for this many minutes.", min=0.0, callback=finite),
+    ] = None,
+    batch_size: Annotated[
+        int, typer.Option(help="Rows of a step of training.", min=1, max=limits.BATCH)
+    ] = 4,
+    lr: Annotated[
+        float, typer.Option(help="The highest learning rate.", min=0.0, callback=finite)
+    ] = 2e-4,
+    seed: Annotated[
+        int, typer.Option(help="Of the order of rows and of masks.", min=0, max=limits.SEED)
+    ] = 0,
+    save_every: Annotated[
+        int | None,
+        typer.Option(
+            help="Steps between checkpoints (default: a minute).", min=1, max=limits.COUNT
+        ),
     ] = None,
     source: Annotated[
         str | None,
@@ -55,58 +100,58 @@ def convert(
         typer.Option(help="With --from: what a checkpoint does not say, such as heads=8."),
     ] = None,
 ) -> None:
-    """Turn a BERT-like encoder into a Linformer: the same weights, nothing is trained."""
+    """Turn a pretrained encoder into a Linformer: its weights, trained further or not at all."""
     with packages():
         if source is not None or option:
             _refuse_others(context)
             _convert_earlier(Path(model), source, option or [], out)
             return
-        from ..convert import convert as converted
-        from ..convert.compare_outputs import compare_on_texts
-        from ..convert.teacher import check_new_folder, load_teacher, save_converted
+        if steps is None and minutes is None:
+            _refuse(context, TRAINING, "without --steps or --minutes: nothing is trained")
+        if minutes == 0:
+            raise UserError("--minutes must be above 0: got 0.")
+        texts = tuple(text or ())
+        for one in texts:
+            check_text(one)
+        hide_progress_bars()
+        from ..convert.conversion import Conversion, run_conversion
 
-        check_new_folder(out)
-        layers = _numbers(keep_full)
-        texts = [_read(path) for path in text or []]
-        teacher, tokenizer = load_teacher(model)
-        if texts and tokenizer is None:
-            raise UserError(f"--text needs a tokenizer, and {model} has none.")
-        options = {
-            "max_length": max_length,
-            "k": k,
-            "window": window,
-            "global_tokens": global_tokens,
-            "projection": projection,
-            "full_layers": layers,
-            "positions": positions,
-        }
-        with warnings.catch_warnings(record=True) as told, user_input(f"cannot convert {model}"):
-            warnings.simplefilter("always", UserWarning)
-            student = converted(teacher, **options)  # type: ignore[arg-type]
-        record = {"source": model, "class": type(teacher).__name__, "options": options}
-        for warning in told:
-            typer.echo(str(warning.message), err=True)
-        if texts:
-            found = compare_on_texts(student, teacher, tokenizer, texts)
-            record["agreement"] = found
-            typer.echo(
-                f"cosine to the original, on {found['pieces']} pieces of {found['length']} tokens: "
-                f"embeddings {found['embedding_cosine']:.4f}, tokens {found['token_cosine']:.4f}"
-            )
-        save_converted(student, tokenizer, out, source=model, record=record)
-        length = student.config.max_position_embeddings
-        typer.echo(f"{out}: {type(student).__name__}, reads {length:,} tokens.")
+        job = Conversion(
+            model=model,
+            max_length=max_length,
+            k=AUTO if k == AUTO else _number("k", k),
+            window=window,
+            global_tokens=global_tokens,
+            projection=projection,
+            keep_full=AUTO if keep_full == AUTO else _numbers(keep_full),
+            positions=positions,
+            text=texts,
+            steps=steps,
+            minutes=minutes,
+            batch_size=batch_size,
+            lr=lr,
+            seed=seed,
+        )
+        record = run_conversion(job, out, say=typer.echo, save_every=save_every)
+        if record is None:
+            raise typer.Exit(STOPPED)
+        length = record["settings"]["max_length"]
+        what = "tokens" if record["how"] == "re-homed" else "positions"
+        typer.echo(f"{out}: {record['result']}, reads {length:,} {what}.")
 
 
 def _refuse_others(context: typer.Context) -> None:
     """Refuse the options that have no effect with --from."""
-    for name in context.params:
+    others = tuple(name for name in context.params if name not in FROM_FILE)
+    _refuse(context, others, "with --from and --option: the checkpoint is converted as it is")
+
+
+def _refuse(context: typer.Context, names: tuple[str, ...], why: str) -> None:
+    """Refuse options that were given and have no effect."""
+    for name in names:
         place = context.get_parameter_source(name)
-        if name not in FROM_FILE and place is not None and place.name == "COMMANDLINE":
-            raise UserError(
-                f"--{name.replace('_', '-')} has no effect with --from and --option: the "
-                "checkpoint is converted as it is. Leave it out."
-            )
+        if place is not None and place.name == "COMMANDLINE":
+            raise UserError(f"--{name.replace('_', '-')} has no effect {why}. Leave it out.")
 
 
 def _convert_earlier(path: Path, source: str | None, options: list[str], out: Path) -> None:
@@ -132,15 +177,24 @@ def _convert_earlier(path: Path, source: str | None, options: list[str], out: Pa
     typer.echo(f"{out}: {type(student).__name__} with the outputs of {path} ({source}).")
 
 
-def _numbers(given: str) -> list[int]:
+def _number(option: str, given: str) -> int:
     try:
-        return [int(part) for part in given.split(",") if part.strip()]
+        found = int(given)
+    except ValueError:
+        found = -1
+    if not 0 <= found <= limits.LENGTH:
+        raise UserError(
+            f"--{option} must be a whole number from 0 to {limits.LENGTH:,}, or auto: got "
+            f"{given!r}."
+        )
+    return found
+
+
+def _numbers(given: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in given.split(",") if part.strip())
     except ValueError:
         raise UserError(
-            f"--keep-full must be numbers of layers with commas, such as 0,5: got {given!r}."
+            "--keep-full must be numbers of layers with commas, such as 0,5, or auto: got "
+            f"{given!r}."
         ) from None
-
-
-def _read(path: Path) -> str:
-    with user_input(f"cannot read {path}"):
-        return path.read_text(encoding="utf-8")

@@ -7,6 +7,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from ..errors import UserError, user_input
 from ..hub import require_hub
 from ..models.load import check_weights, quiet
@@ -44,16 +46,26 @@ def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
     kind = _class_of(config)
     with user_input(f"cannot load the model {name}", remedy=REMEDY), quiet():
         model, info = kind.from_pretrained(
-            name, trust_remote_code=False, weights_only=True, output_loading_info=True
+            name,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            weights_only=True,
+            output_loading_info=True,
         )
     check_weights(model, info, name, optional=("pooler",))
-    tokenizer = None
-    with user_input(f"cannot load the tokenizer of {name}"), quiet():
-        if not Path(name).is_dir() or _has_tokenizer(Path(name)):
-            tokenizer = transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     with user_input(f"{name} cannot be converted"):
         head_of(family_of(model), model)
-    return model.eval(), tokenizer
+    return model.eval(), load_tokenizer(name)
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer of a model; None without one."""
+    import transformers
+
+    if Path(name).is_dir() and not _has_tokenizer(Path(name)):
+        return None
+    with user_input(f"cannot load the tokenizer of {name}"), quiet():
+        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def _class_of(config: Any) -> Any:
@@ -83,6 +95,12 @@ def save_converted(
     student: nn.Module, tokenizer: Any, folder: Path, *, source: str, record: dict[str, Any]
 ) -> None:
     """The model, its tokenizer for the new length, and how the conversion was made."""
+    save_model(student, tokenizer, folder, source=source)
+    write_atomic(folder / RECORD, json.dumps(record, indent=1) + "\n")
+
+
+def save_model(student: nn.Module, tokenizer: Any, folder: Path, *, source: str) -> None:
+    """The model, and its tokenizer for the new length."""
     model: Any = student
     with user_input(f"cannot write to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,7 +110,6 @@ def save_converted(
             tokenizer.model_max_length = model.config.max_position_embeddings
             tokenizer.save_pretrained(folder)
         _copy_sentence_files(Path(source), folder, model.config.max_position_embeddings)
-    write_atomic(folder / RECORD, json.dumps(record, indent=1) + "\n")
 
 
 def _copy_sentence_files(source: Path, folder: Path, length: int) -> None:

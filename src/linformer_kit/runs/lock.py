@@ -24,8 +24,8 @@ HOLDER = ".lock-holder"
 
 
 @contextmanager
-def lock_run(folder: Path) -> Iterator[None]:
-    """Hold the folder, or say which process does."""
+def lock_run(folder: Path, *, option: str = "run=...") -> Iterator[None]:
+    """Hold the folder, or say which process does. `option` names another folder."""
     lock = FileLock(folder / LOCK)
     holder = folder / HOLDER
     try:
@@ -37,7 +37,7 @@ def lock_run(folder: Path) -> Iterator[None]:
             who = "another process"
         raise UserError(
             f"{folder} is in use by {who}. Wait until it has ended, stop it, or name another "
-            "folder with run=..."
+            f"folder with {option}"
         ) from None
     try:
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import shlex
-import sys
 import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -23,7 +21,7 @@ from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.build import build_model
 from ..training.environment import describe
-from ..training.progress import Report, RunLogging, StopPolitely, tell_unread
+from ..training.progress import Report, RunLogging, StopPolitely, how_to_resume, tell_unread
 from ..training.setup import check_machine, make_trainer, set_machine, world
 
 if TYPE_CHECKING:
@@ -114,7 +112,7 @@ def _train_and_evaluate(
     if stopped:
         saved = folder.last_checkpoint()
         where = "nothing is saved yet" if saved is None else f"saved at step {step_of(saved)}"
-        report.line(f"Stopped: {where}. {_how_to_resume()}")
+        report.line(f"Stopped: {where}. {how_to_resume(world()[1])}")
         return None
     trainer.save_model_folder(folder.last)
     evaluate_run(folder, trainer=trainer, prepared=prepared, report=report)
@@ -177,16 +175,5 @@ def _lost_processes_told() -> Iterator[None]:
             raise
         raise UserError(
             "another process of this run has ended, so this one ends too. What was saved before "
-            f"is intact. {_how_to_resume()}"
+            f"is intact. {how_to_resume(world()[1])}"
         ) from error
-
-
-def _how_to_resume() -> str:
-    """The command that resumes; with --overwrite it would start again."""
-    given = [word for word in sys.argv[1:] if word != "--overwrite"]
-    without = " without --overwrite" if len(given) < len(sys.argv) - 1 else ""
-    if world()[1] > 1:  # started by torchrun, whose own words are not known here
-        return f"The same command{without} resumes."
-    name = Path(sys.argv[0]).name
-    program = ["python", "-m", "linformer_kit.cli"] if name == "__main__.py" else [name]
-    return f"The same command{without} resumes: {shlex.join([*program, *given])}"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import signal
 import stat
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,6 +98,17 @@ def tell_unread(report: Report, part: str, counts: dict[str, Any], max_length: i
             report.notice(event, text, part=part, **counts)
 
 
+def how_to_resume(processes: int = 1) -> str:
+    """The command that resumes; with --overwrite it would start again."""
+    given = [word for word in sys.argv[1:] if word != "--overwrite"]
+    without = " without --overwrite" if len(given) < len(sys.argv) - 1 else ""
+    if processes > 1:  # started by torchrun, whose own words are not known here
+        return f"The same command{without} resumes."
+    name = Path(sys.argv[0]).name
+    program = ["python", "-m", "linformer_kit.cli"] if name == "__main__.py" else [name]
+    return f"The same command{without} resumes: {shlex.join([*program, *given])}"
+
+
 class Logging(TrainerCallback):
     """Writes metrics.jsonl, and tells the report."""
 
@@ -116,7 +129,15 @@ class Logging(TrainerCallback):
         earlier = [line["seconds"] for line in self.folder.metrics() if "seconds" in line]
         self.seconds = earlier[-1] if earlier else 0.0
         self._mark(state.global_step)
-        self.report.start_bar(state.max_steps, state.global_step)
+        self.report.start_bar(*self.scale(state))
+
+    def scale(self, state: TrainerState) -> tuple[int, int]:
+        """What is to be done and what is done, for the bar."""
+        return state.max_steps, state.global_step
+
+    def more(self, state: TrainerState) -> dict[str, Any]:
+        """Further values of a line of the log."""
+        return {}
 
     def on_step_begin(self, *args: Any, **kwargs: Any) -> None:
         self._begun = time.perf_counter()
@@ -125,7 +146,7 @@ class Logging(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         self._spent += time.perf_counter() - self._begun
-        self.report.advance(state.global_step)
+        self.report.advance(self.scale(state)[1])
 
     def on_log(
         self,
@@ -151,13 +172,15 @@ class Logging(TrainerCallback):
             "seconds_per_step": round(took / steps, 5),
             "tokens_per_second": round(tokens / max(took, 1e-9), 1),
             "waiting_for_data": round(waited / max(took, 1e-9), 4),
+            **self.more(state),
         }
         logs["tokens_per_second"] = line["tokens_per_second"]  # for TensorBoard and the others
         self._write(line)
         self._mark(state.global_step)
         if self.report.terminal:
             rate = f"{line['tokens_per_second']:,.0f}"
-            self.report.advance(state.global_step, loss=f"{logs['loss']:.3f}", rate=rate)
+            done = self.scale(state)[1]
+            self.report.advance(done, loss=f"{logs['loss']:.3f}", rate=rate)
         else:
             self.report.line("", **line)
 

@@ -1,0 +1,212 @@
+"""The model to convert: re-homed as a Linformer where that is possible, else swapped in place."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import math
+import shutil
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import UserError, user_input
+from ..hub import require_hub
+from ..models.load import check_weights, quiet
+from .families import FAMILIES, longest
+from .in_place import linformerize, linformerized
+from .linformerized_folder import save_linformerized
+from .rehome import convert
+from .teacher import REMEDY, load_teacher, load_tokenizer, save_model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+PROCESSORS = ("preprocessor_config.json", "processor_config.json", "feature_extractor_config.json")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is exchanged for the attention of each layer."""
+
+    max_length: int
+    k: int | list[int]
+    window: int
+    global_tokens: int
+    projection: str
+    full_layers: list[int]
+    positions: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """A pretrained model; `tokenizer` is None if it has none."""
+
+    name: str
+    teacher: Any
+    tokenizer: Any
+    longest: int | None  # how many positions it reads; None if it does not tell
+
+    @property
+    def layers(self) -> int:
+        """How many attention layers can be exchanged."""
+        raise NotImplementedError
+
+    @property
+    def reads_text(self) -> bool:
+        return self.tokenizer is not None
+
+    @property
+    def masked_lm(self) -> bool:
+        """Whether it predicts masked tokens."""
+        named = type(self.teacher).__name__.endswith("ForMaskedLM")
+        return named and getattr(self.tokenizer, "mask_token_id", None) is not None
+
+    def build(self, settings: Settings) -> tuple[nn.Module, list[str]]:
+        """The student, and what has to be said about it."""
+        raise NotImplementedError
+
+    def save(self, student: nn.Module, folder: Path) -> None:
+        raise NotImplementedError
+
+    def digest(self) -> str:
+        """Of the teacher's weights."""
+        found = hashlib.blake2b(digest_size=16)
+        for name, tensor in sorted(self.teacher.state_dict().items()):
+            found.update(f"{name} {tuple(tensor.shape)} ".encode())
+            found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        return found.hexdigest()
+
+
+class Rehomed(Source):
+    """A model whose weights become those of a Linformer class."""
+
+    how = "re-homed"
+
+    @property
+    def layers(self) -> int:
+        return int(self.teacher.config.num_hidden_layers)
+
+    def build(self, settings: Settings) -> tuple[nn.Module, list[str]]:
+        with (
+            warnings.catch_warnings(record=True) as told,
+            user_input(f"cannot convert {self.name}"),
+        ):
+            warnings.simplefilter("always", UserWarning)
+            student = convert(
+                self.teacher,
+                max_length=settings.max_length,
+                k=settings.k,
+                window=settings.window,
+                global_tokens=settings.global_tokens,
+                projection=settings.projection,
+                full_layers=settings.full_layers,
+                positions=settings.positions,  # type: ignore[arg-type]
+            )
+        return student.eval(), [str(warning.message) for warning in told]
+
+    def save(self, student: nn.Module, folder: Path) -> None:
+        save_model(student, self.tokenizer, folder, source=self.name)
+
+
+class InPlace(Source):
+    """A model whose attention is swapped inside it; see `linformerize`."""
+
+    how = "in place"
+
+    @property
+    def layers(self) -> int:
+        return sum(record.swapped for record in self._swapped())
+
+    def _swapped(self) -> list[Any]:
+        with user_input(f"{self.name} cannot be converted"):
+            model = linformerize(copy.deepcopy(self.teacher), max_length=64, k=1)
+        return linformerized(model)
+
+    @property
+    def reads_text(self) -> bool:
+        """Whether rows of tokens are all that it needs."""
+        return (
+            self.tokenizer is not None
+            and self.teacher.main_input_name == "input_ids"
+            and not self.teacher.config.is_encoder_decoder
+        )
+
+    def build(self, settings: Settings) -> tuple[nn.Module, list[str]]:
+        if self.longest is not None and settings.max_length > self.longest:
+            raise UserError(
+                f"{type(self.teacher).__name__} is converted in place and keeps its positions: "
+                f"--max-length must be at most {self.longest}, got {settings.max_length}."
+            )
+        with user_input(f"cannot convert {self.name}"):
+            student = linformerize(
+                copy.deepcopy(self.teacher),
+                max_length=settings.max_length,
+                k=settings.k,
+                window=settings.window,
+                global_tokens=settings.global_tokens,
+                projection=settings.projection,  # type: ignore[arg-type]
+                keep_full=settings.full_layers,
+            )
+        student.requires_grad_(True)
+        found = linformerized(student)
+        left = sorted({record.why for record in found if not record.swapped})
+        count = sum(record.swapped for record in found)
+        said = f"{count} of {len(found)} attention modules swapped in place"
+        if left:
+            said += f"; left alone: {', '.join(left)}"
+        return student, [f"{said}. Load the folder with load_linformerized."]
+
+    def save(self, student: nn.Module, folder: Path) -> None:
+        save_linformerized(student, folder)
+        with user_input(f"cannot write to {folder}"):
+            if self.tokenizer is not None:
+                self.tokenizer.save_pretrained(folder)
+            for name in PROCESSORS:
+                if (Path(self.name) / name).is_file():
+                    shutil.copyfile(Path(self.name) / name, folder / name)
+
+
+def load_source(name: str) -> Rehomed | InPlace:
+    """A pretrained model of a folder or of the hub, and how it is converted."""
+    import transformers
+
+    require_hub(name, "config.json")
+    with user_input(f"{name} is no model that can be loaded", remedy=REMEDY), quiet():
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    if config.model_type in FAMILIES:
+        teacher, tokenizer = load_teacher(name)
+        return Rehomed(name, teacher, tokenizer, longest(teacher))
+    kind: Any = transformers.AutoModel
+    for architecture in config.architectures or []:
+        kind = getattr(transformers, architecture, kind)
+    with user_input(f"cannot load the model {name}", remedy=REMEDY), quiet():
+        model, info = kind.from_pretrained(
+            name,
+            dtype=torch.float32,
+            trust_remote_code=False,
+            weights_only=True,
+            output_loading_info=True,
+        )
+    check_weights(model, info, name, optional=("pooler",))
+    source = InPlace(name, model.eval(), load_tokenizer(name), positions_of(config))
+    source._swapped()  # refused now if nothing can be swapped
+    return source
+
+
+def positions_of(config: Any) -> int | None:
+    """How many positions a model reads, as far as its configuration tells."""
+    for name in ("max_position_embeddings", "max_source_positions"):
+        found = getattr(config, name, None)
+        if isinstance(found, int) and found > 0:
+            offset = 2 if config.model_type == "esm" else 0
+            return found - offset
+    sizes = [getattr(config, name, None) for name in ("image_size", "patch_size")]
+    if all(sizes):
+        image, patch = (s if isinstance(s, Sequence) else (s, s) for s in sizes)
+        return math.prod(a // b for a, b in zip(image, patch, strict=True)) + 1
+    return None
