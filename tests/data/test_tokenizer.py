@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 import pytest
+import transformers
 
 from linformer_kit.config.schema import TokenizerSection
 from linformer_kit.data import tokenizer
@@ -194,3 +195,33 @@ def test_every_call_that_could_load_code_says_no():
     for call in calls:
         said = {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}
         assert said["trust_remote_code"] is False
+
+
+def test_truncation_in_a_tokenizer_file_cuts_nothing(tmp_path):
+    made = make("character")
+    made.backend_tokenizer.enable_truncation(4)
+    made.backend_tokenizer.enable_padding(length=4)
+    made.save_pretrained(tmp_path)
+    loaded = tokenizer.load(str(tmp_path), "mlm")
+    assert [len(each.ids) for each in tokenizer.encode_whole(loaded, ["a" * 30, "a"])] == [30, 1]
+
+
+@pytest.mark.parametrize(
+    ("special", "task", "expected"),
+    [
+        ({"bos_token": "<s>", "eos_token": "</s>"}, "classify", "<s> d </s>"),
+        ({"bos_token": "<s>", "eos_token": "</s>"}, "translate", "d </s>"),
+        ({"cls_token": "<s>", "sep_token": "</s>"}, "classify", "<s> d </s>"),
+        ({"eos_token": "</s>"}, "mlm", "d </s>"),
+        ({}, "mlm", "d"),
+    ],
+)
+def test_a_text_is_framed_by_the_special_tokens_of_its_tokenizer(special, task, expected):
+    made = make("character")
+    loaded = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made.backend_tokenizer, **special
+    )
+    ids = tokenizer.frame_of(loaded, task)(loaded("d", add_special_tokens=False)["input_ids"])
+    assert " ".join(loaded.convert_ids_to_tokens(ids)) == expected
+    begin, end = tokenizer.frame_of(loaded, "clm", prompt=True)
+    assert (len(begin), len(end)) == (("<s>" in expected or task == "translate") * 1, 0)

@@ -5,30 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from linformer_kit.config.load import load
+from linformer_kit.data.overflow import Reading
 from linformer_kit.models.load import load_pretrained, load_tokenizer
 from linformer_kit.predict.answers import Answer, Options, predict_texts
-from linformer_kit.runs.folder import RunFolder
-from linformer_kit.train.run import train
 from linformer_kit.training.build import MODELS
-
-from ..train import tiny
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A trained run of each task, made when it is first asked for."""
-    made = {}
-
-    def run(task: str) -> RunFolder:
-        if task not in made:
-            path = tiny.write(tmp_path_factory.mktemp(task), task, steps=2, eval_every=2)
-            with torch.enable_grad():
-                train(load(path))
-            made[task] = RunFolder(path.parent / "run")
-        return made[task]
-
-    return run
 
 
 def parts(folder):
@@ -103,7 +83,7 @@ def test_a_translation_is_one_text_of_at_most_the_tokens_asked_for(runs):
 
 def test_an_input_without_an_answer_says_why_and_the_others_are_answered(runs):
     texts = ["no mask", "a <mask>", "  ", "<mask>" + "a" * 40]
-    found = answers(runs("mlm"), *texts)
+    found = list(predict_texts(runs("mlm"), texts, options=Options(), on_overflow="error"))
     assert [answer.given for answer in found] == texts
     assert [answer.problem is None for answer in found] == [False, True, False, False]
     assert "must hold <mask>: got 'no mask'" in found[0].problem
@@ -126,3 +106,8 @@ def test_an_answer_for_programs_and_for_people():
     assert scored.text() == "0.750  yes\n0.250  no"
     assert Answer("x", [{"text": "made"}]).text() == "made"
     assert Answer("x", [], "too long").values() == {"input": "x", "error": "too long"}
+    read = Answer("x", [{"text": "made"}], reading=Reading("truncate", 5, 9))
+    assert read.values() == {"input": "x", "answers": read.answers} | {
+        "tokens_read": 5,
+        "tokens_total": 9,
+    }

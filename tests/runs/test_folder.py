@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+import yaml
 
 from linformer_kit.config.load import load
 from linformer_kit.errors import UserError
@@ -209,7 +210,9 @@ def test_evaluate_and_predict_take_a_checkpoint(run):
 
 def test_an_input_without_an_answer_does_not_end_the_others(run):
     texts = ["no mask here", "The old <mask>og", "  ", "x " * 100 + "<mask>", "a <mask>"]
-    answers = list(predict_texts(RunFolder(run / "run"), texts, options=Options(top=1)))
+    answers = list(
+        predict_texts(RunFolder(run / "run"), texts, options=Options(top=1), on_overflow="error")
+    )
     assert [answer.problem is None for answer in answers] == [False, True, False, False, True]
     assert "must hold <mask>" in answers[0].problem
     assert "at most data.max_length = 32 tokens: got" in answers[3].problem
@@ -332,3 +335,13 @@ def test_what_is_cut_is_told_when_training_starts_and_in_the_evaluation(tmp_path
     unread = folder.evaluation()["unread"]
     assert unread == {name: test[name] for name in ("cut_rows", "cut_tokens", "tokens")}
     assert unread["cut_rows"] > 0
+
+
+def test_a_run_from_before_a_key_existed_is_the_same_run(run):
+    folder, config = RunFolder(run / "run"), load(run / "tiny.yaml")
+    written = yaml.safe_load(folder.config_file.read_text())
+    del written["data"]["chunk_overlap"], written["data"]["on_overflow"]
+    folder.config_file.write_text(yaml.safe_dump(written))
+    folder.check_for(config, overwrite=False)
+    with pytest.raises(UserError, match=r"data\.chunk_overlap is 0\.125 there and 0\.5 here"):
+        folder.check_for(load(run / "tiny.yaml", ["data.chunk_overlap=0.5"]), overwrite=False)

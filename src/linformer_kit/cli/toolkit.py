@@ -33,6 +33,13 @@ Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="For example train.steps=100.")
 ]
 Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+OnOverflow = Annotated[
+    str | None,
+    typer.Option(
+        help="For texts longer than the model reads: error, truncate, chunk or extend (by default "
+        "as the run treats its data)."
+    ),
+]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Remove an existing run of the same name first.")
 ]
@@ -71,13 +78,16 @@ def prepare(config: Config, overrides: Overrides = None) -> None:
 
         settings = load(config, overrides or [])
         silence_libraries()
-        from ..data.counts import unknown, unread
+        from ..data.counts import notices
         from ..data.prepare import prepare as prepare_data
 
         with _reading() as tell:
             prepared = prepare_data(settings, tell=tell)
     meta = prepared.meta
     if not sys.stdout.isatty():
+        for part, counts in meta["parts"].items():
+            for text in notices(part, counts, settings.data.max_length).values():
+                typer.echo(f"linformer: {text}", err=True)
         typer.echo(json.dumps({"folder": str(prepared.folder), **meta}))
         return
     seconds = max(meta["seconds"]["all"], 1e-9)
@@ -87,9 +97,8 @@ def prepare(config: Config, overrides: Overrides = None) -> None:
             f"{counts['tokens']:,} tokens, {counts['rows']:,} rows"
             + (f", {counts['empty']:,} empty left out" if counts["empty"] else "")
         )
-        for text in (unread(part, counts, settings.data.max_length), unknown(part, counts)):
-            if text is not None:
-                typer.echo(text)
+        for text in notices(part, counts, settings.data.max_length).values():
+            typer.echo(text)
     total = sum(counts["bytes"] for counts in meta["parts"].values())
     typer.echo(f"{total / 1e6:,.1f} MB in {seconds:,.1f} s, {total / 1e6 / seconds:,.1f} MB/s")
     typer.echo(f"kept in {prepared.folder}")
@@ -138,9 +147,11 @@ def evaluate(
         str | None,
         typer.Option(help="rows or window: switch one of the two off, to see what it contributes."),
     ] = None,
+    on_overflow: OnOverflow = None,
 ) -> None:
     """Score a model of a run; every number that can be told."""
     with packages():
+        from ..config.on_overflow import policy_for
         from ..runs.folder import RunFolder
 
         if part not in (None, *PARTS):
@@ -148,11 +159,18 @@ def evaluate(
         if without not in (None, "rows", "window"):
             raise UserError(f"--without must be rows or window: got {without!r}.")
         folder = RunFolder.existing(run)
+        policy_for("evaluate", folder.config(), on_overflow)
         silence_libraries()
         from ..evaluate.evaluation import evaluate_run
         from ..evaluate.show import show
 
-        found = evaluate_run(folder, part=part, which=model, without=without)  # type: ignore[arg-type]
+        found = evaluate_run(
+            folder,
+            part=part,  # type: ignore[arg-type]
+            which=model,
+            without=without,  # type: ignore[arg-type]
+            on_overflow=on_overflow,
+        )
         if sys.stdout.isatty():
             Console().print(show(found))
 
@@ -234,12 +252,15 @@ def predict(
     onnx: Annotated[
         Path | None, typer.Option(help="Answer with this file of `linformer export`.")
     ] = None,
+    on_overflow: OnOverflow = None,
 ) -> None:
     """Fill a <mask>, classify, go on with a text, or translate. JSON when not on a terminal."""
     with packages():
+        from ..config.on_overflow import policy_for
         from ..runs.folder import RunFolder
 
         folder = RunFolder.existing(run)
+        policy_for("predict", folder.config(), on_overflow)
         chosen = _effective(
             folder.config().task,
             top=top,
@@ -253,13 +274,17 @@ def predict(
         options = Options(**chosen)
         reads_text = (folder.model_folder(model) / "tokenizer.json").is_file()
         given = _texts(texts, file, refused=TABLES + JSON if reads_text else TABLES)
-        answers = predict_texts(folder, given, which=model, options=options, onnx=onnx)
+        answers = predict_texts(
+            folder, given, which=model, options=options, onnx=onnx, on_overflow=on_overflow
+        )
         number = empty = failed = 0
         for number, answer in enumerate(answers, start=1):
             if answer.problem is not None:
                 blank = not answer.given.strip()
                 empty, failed = empty + blank, failed + (not blank)
                 typer.echo(f"linformer: input {number}: {answer.problem}", err=True)
+            for note in answer.notes:
+                typer.echo(f"linformer: input {number}: {note}", err=True)
             if answer.problem is None or not sys.stdout.isatty():
                 shown = answer.text() if sys.stdout.isatty() else json.dumps(answer.values())
                 typer.echo(shown)

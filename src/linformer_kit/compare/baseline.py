@@ -70,13 +70,21 @@ def baseline(config: RunConfig, prepared: Prepared, part: Part) -> Baseline | No
     else:
         loss = _loss_of_frequencies(config, prepared, train, rows)
         scores = np.array([[loss, 1.0, np.nan]])  # summed loss, tokens, correct: not counted
-        found = metrics_of(config, prepared, part)(scores)
-    return Baseline(config.task, found, len(rows))
+        found = metrics_of(config, prepared, part, None)(scores)
+    return Baseline(config.task, found, len(_of_documents(rows, "length")))
 
 
 def _most_frequent_label(train: Rows, rows: Rows) -> dict[str, float]:
-    counts = np.bincount(train.column("labels"))
-    return {"accuracy": float((rows.column("labels") == counts.argmax()).mean())}
+    counts = np.bincount(_of_documents(train, "labels"))
+    return {"accuracy": float((_of_documents(rows, "labels") == counts.argmax()).mean())}
+
+
+def _of_documents(rows: Rows, name: str) -> np.ndarray:
+    """A column with one value for each document, which may have several rows."""
+    column = rows.column(name)
+    if not rows.has("document"):
+        return column
+    return column[np.unique(rows.column("document"), return_index=True)[1]]
 
 
 def _loss_of_frequencies(

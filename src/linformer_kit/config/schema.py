@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from .model_section import ModelSection
+from .on_overflow import WITHOUT_OVERLAP, OnOverflow, why_refused
 from .ranges import (
     Batch,
     Beams,
@@ -77,10 +78,15 @@ class DataSection(Section):
     validation_share: Share = 0.05
     test_share: Share = 0.05
     max_length: Length = 512
+    on_overflow: OnOverflow | None = None
+    chunk_overlap: Share = 0.125
     pack: bool = True
     max_document_mb: Megabytes = 64
     options: dict[str, Any] = Field(default_factory=dict)
     cache: Text = "runs/.prepared"
+
+
+_USUAL_OVERLAP = DataSection.model_fields["chunk_overlap"].default
 
 
 class TokenizerSection(Section):
@@ -161,6 +167,18 @@ class RunConfig(Section):
         if data.features is not None and self.task != "classify":
             raise ValueError(
                 f"data.features belongs to the task 'classify': got task {self.task!r}."
+            )
+        if data.on_overflow is not None:
+            reason = why_refused("train", data.on_overflow, self.task)
+            if reason is not None:
+                raise ValueError(
+                    f"data.on_overflow: {data.on_overflow} has no meaning in a run of the task "
+                    f"{self.task!r}: {reason}"
+                )
+        if self.task in WITHOUT_OVERLAP and data.chunk_overlap != _USUAL_OVERLAP:
+            raise ValueError(
+                f"data.chunk_overlap has no effect in the task {self.task!r}, whose pieces do not "
+                f"overlap: got {data.chunk_overlap}. Leave it out."
             )
         if train.label_smoothing and self.task != "translate":
             raise ValueError(

@@ -29,6 +29,7 @@ def schema_of(row: Row, vocab_size: int) -> pa.Schema:
         "features": pa.list_(pa.float32()),
         "length": pa.int32(),
         "width": pa.int32(),
+        "document": pa.int64(),
         "reference": pa.string(),
     }
     return pa.schema([(name, types[name]) for name in row])

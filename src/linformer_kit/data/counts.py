@@ -19,6 +19,9 @@ class Counts:
     bytes: int = 0
     words: int = 0
     empty: int = 0  # records without text, left out
+    longer: int = 0  # documents longer than max_length
+    longest: int = 0  # tokens of the longest document
+    chunked: int = 0  # documents whose overlapping pieces are rows of their own
     cut_rows: int = 0  # rows that were cut at max_length
     cut_tokens: int = 0  # tokens that are in no row
     unknown: int = 0  # tokens that the tokenizer does not know
@@ -31,10 +34,33 @@ def unread(part: str, counts: Mapping[str, Any], max_length: int) -> str | None:
     said = []
     if rows:
         of = counts.get("rows", rows)
-        said.append(f"{rows:,} of {of:,} rows were cut at data.max_length = {max_length}")
+        longest = counts.get("longest", 0)
+        known = f" (the longest has {longest:,} tokens)" if longest > max_length else ""
+        said.append(f"{rows:,} of {of:,} rows were cut at data.max_length = {max_length}{known}")
     if tokens:
         said.append(f"{share(tokens, total)} of the tokens ({tokens:,} of {total:,}) were not read")
     return f"{part}: {'; '.join(said)}." if said else None
+
+
+def chunked(part: str, counts: Mapping[str, Any], max_length: int) -> str | None:
+    """One sentence about documents whose pieces are rows of their own, or None."""
+    if not counts.get("chunked", 0):
+        return None
+    return (
+        f"{part}: {counts['chunked']:,} of {counts['documents']:,} documents are longer than "
+        f"data.max_length = {max_length} and are read in overlapping pieces, {counts['rows']:,} "
+        "rows in all."
+    )
+
+
+def notices(part: str, counts: Mapping[str, Any], max_length: int) -> dict[str, str]:
+    """What every command that reads data says about a part: a sentence by the name of an event."""
+    said = {
+        "unread": unread(part, counts, max_length),
+        "chunked": chunked(part, counts, max_length),
+        "unknown tokens": unknown(part, counts),
+    }
+    return {event: text for event, text in said.items() if text is not None}
 
 
 def unknown(part: str, counts: Mapping[str, Any]) -> str | None:

@@ -3,10 +3,11 @@
 mlm, clm      documents framed as <s> ... </s>; packed: one long stream cut into rows, or padded:
               each document cut into rows of its own. A last row of one token is left out: it has
               nothing to predict.
-classify      one row a document, cut at max_length; or a row of features
-translate     a row of the source and one of the target, each cut at max_length
+classify      one row a document, or a row of features
+translate     a row of the source and one of the target
 
-What is in no row is counted.
+What happens to a document that is longer than max_length: `on_overflow`. What is in no row is
+counted.
 
 Texts go to the tokenizer in batches of about a megabyte: enough to keep its threads busy, little
 enough to forget.
@@ -20,20 +21,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..config.on_overflow import DEFAULTS
 from ..errors import UserError, user_input
-from .counts import Counts, unread
+from .counts import Counts
 from .features import features_of
-from .tokenizer import texts_of
+from .overflow import Overflow
+from .tokenizer import Frame, encode_whole, frame_of, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from transformers import PreTrainedTokenizerFast
 
+    from ..config.on_overflow import OnOverflow
     from ..config.schema import Task
     from .records import Record
 
-__all__ = ["Counts", "Examples", "Row", "unread"]
+__all__ = ["Counts", "Examples", "Row"]
 
 Row = dict[str, Any]
 BATCH_BYTES = 1_000_000
@@ -46,6 +50,8 @@ class Examples:
     task: Task
     max_length: int
     tokenizer: PreTrainedTokenizerFast | None = None
+    on_overflow: OnOverflow | None = None
+    overlap: float = 0.0
     pack: bool = True
     labels: list[str] = field(default_factory=list)
     counts: Counts = field(default_factory=Counts)
@@ -68,13 +74,15 @@ class Examples:
     def _encoded(self, records: Iterable[Record]) -> Iterator[tuple[Record, list[Any]]]:
         """Each record with the encodings of its texts."""
         assert self.tokenizer is not None
-        backend = self.tokenizer.backend_tokenizer
         for batch in self._batches(records):
             texts = [text for record in batch for text in texts_of(record)]
             with user_input(f"cannot tokenize the texts from {batch[0]['place']} on"):
-                encodings = iter(backend.encode_batch(texts, add_special_tokens=False))
+                encodings = iter(encode_whole(self.tokenizer, texts))
             for record in batch:
-                yield record, [next(encodings) for _ in texts_of(record)]
+                found = [next(encodings) for _ in texts_of(record)]
+                for encoding in found:
+                    self._count_unknown(encoding.ids)
+                yield record, found
 
     def _batches(self, records: Iterable[Record]) -> Iterator[list[Record]]:
         batch: list[Record] = []
@@ -97,37 +105,73 @@ class Examples:
             yield batch
 
     @cached_property
-    def _special(self) -> tuple[int | None, int | None, int | None]:
-        """The ids of begin, end and unknown; None where the tokenizer has none."""
-        made = self.tokenizer
-        if made is None:
-            return None, None, None
-        return made.bos_token_id, made.eos_token_id, made.unk_token_id
+    def _frame(self) -> Frame:
+        return Frame((), ()) if self.tokenizer is None else frame_of(self.tokenizer, self.task)
 
-    def _framed(self, encoding: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Ids as <s> ... </s>, and where words begin."""
-        first, last, _ = self._special
-        ids = [token for token in (first, *encoding.ids, last) if token is not None]
-        words = np.asarray([-1 if w is None else w for w in encoding.word_ids], dtype=np.int64)
+    @cached_property
+    def _policy(self) -> OnOverflow:
+        return self.on_overflow or DEFAULTS[self.task]
+
+    @cached_property
+    def _overflow(self) -> Overflow:
+        return Overflow(self._policy, self.max_length, self._frame.size, self.overlap)
+
+    def _pieces(self, record: Record, *lengths: int) -> list[list[range]]:
+        """What is in a row of a record's sides, which have these lengths without their frames."""
+        overflow = self._overflow
+        self._count(*lengths)
+        try:
+            pieces = [overflow.pieces(length) for length in lengths]
+        except UserError as error:
+            raise UserError(f"{record['place']}: {error}") from None
+        cut = sum(
+            overflow.reading(length, read).unread
+            for length, read in zip(lengths, pieces, strict=True)
+        )
+        self.counts.cut_rows += cut > 0
+        self.counts.cut_tokens += cut
+        self.counts.chunked += max(map(len, pieces)) > 1
+        return pieces
+
+    def _count(self, *lengths: int) -> None:
+        sizes = [length + self._frame.size for length in lengths]
+        self.counts.tokens += sum(sizes)
+        self.counts.longest = max(self.counts.longest, *sizes)
+        self.counts.longer += max(sizes) > self.max_length
+
+    def _framed(self, record: Record, encoding: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Ids as <s> ... </s>, and where words begin; of a stream, whose rows are cut elsewhere."""
+        given = encoding.ids
+        end = len(given)
+        if self._policy == "chunk":
+            self._count(end)
+        else:
+            ((read,),) = self._pieces(record, end)
+            end = read.stop
+        ids = self._ids(given[:end])
+        words = encoding.word_ids[:end]
+        word = np.asarray([-1 if w is None else w for w in words], dtype=np.int64)
         starts = np.ones(len(ids), dtype=bool)
-        at = 0 if first is None else 1
-        starts[at + 1 : at + len(words)] = words[1:] != words[:-1]
-        return self._counted(ids), starts
+        at = len(self._frame.before)
+        starts[at + 1 : at + len(word)] = word[1:] != word[:-1]
+        return ids, starts
 
-    def _counted(self, ids: list[int]) -> np.ndarray:
-        made = np.asarray(ids)
-        unknown = self._special[2]
-        self.counts.tokens += len(made)
+    def _ids(self, ids: list[int]) -> np.ndarray:
+        """A row of ids in its frame, of which `max_length` may leave only the end."""
+        made = np.asarray(self._frame(ids))
+        return made[-self.max_length :] if not ids else made
+
+    def _count_unknown(self, ids: list[int]) -> None:
+        unknown = None if self.tokenizer is None else self.tokenizer.unk_token_id
         if unknown is not None:
-            self.counts.unknown += int(np.count_nonzero(made == unknown))
-        return made
+            self.counts.unknown += ids.count(unknown)
 
     def _packed(self, records: Iterable[Record]) -> Iterator[Row]:
         n = self.max_length
         ids_left, starts_left = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=bool)]
         waiting = 0
-        for _, (encoding,) in self._encoded(records):
-            ids, starts = self._framed(encoding)
+        for record, (encoding,) in self._encoded(records):
+            ids, starts = self._framed(record, encoding)
             ids_left.append(ids)
             starts_left.append(starts)
             waiting += len(ids)
@@ -146,8 +190,8 @@ class Examples:
             self.counts.cut_tokens += len(rest)
 
     def _windows(self, records: Iterable[Record]) -> Iterator[Row]:
-        for _, (encoding,) in self._encoded(records):
-            ids, starts = self._framed(encoding)
+        for record, (encoding,) in self._encoded(records):
+            ids, starts = self._framed(record, encoding)
             for start in range(0, len(ids), self.max_length):
                 end = start + self.max_length
                 if len(ids) - start > 1:
@@ -164,17 +208,24 @@ class Examples:
 
     def _documents(self, records: Iterable[Record]) -> Iterator[Row]:
         places = {name: place for place, name in enumerate(self.labels)}
-        for record, (encoding,) in self._encoded(records):
-            (ids,) = self._cut(self._framed(encoding)[0])
-            label = self._label(places, record)
-            yield {"input_ids": ids, "length": len(ids), "labels": label}
+        for number, (record, (encoding,)) in enumerate(self._encoded(records)):
+            given, label = encoding.ids, self._label(places, record)
+            (pieces,) = self._pieces(record, len(given))
+            for piece in pieces:
+                ids = self._ids(given[piece.start : piece.stop])
+                row = {"input_ids": ids, "length": len(ids), "labels": label}
+                yield row | self._document(number)
+
+    def _document(self, number: int) -> Row:
+        """The number of the document in its rows, where those are scored together."""
+        return {"document": number} if self._policy == "chunk" else {}
 
     def _pairs(self, records: Iterable[Record]) -> Iterator[Row]:
-        last = self._special[1]
-        assert last is not None  # `load` has seen to it
-        for record, (source, target) in self._encoded(records):
-            left, right = self._cut(
-                self._counted([*source.ids, last]), self._counted([*target.ids, last])
+        for record, sides in self._encoded(records):
+            pieces = self._pieces(record, *(len(side.ids) for side in sides))
+            left, right = (
+                self._ids(side.ids[: read.stop])
+                for side, (read,) in zip(sides, pieces, strict=True)
             )
             yield {
                 "input_ids": left,
@@ -185,7 +236,7 @@ class Examples:
 
     def _features(self, records: Iterable[Record]) -> Iterator[Row]:
         places = {name: place for place, name in enumerate(self.labels)}
-        for record in records:
+        for number, record in enumerate(records):
             try:
                 values = features_of(record["features"])
             except ValueError as error:
@@ -199,26 +250,12 @@ class Examples:
                 )
             self.width = values.shape[1]
             self.counts.documents += 1
-            self.counts.tokens += len(values)
-            (values,) = self._cut(values)
-            yield {
-                "features": values.reshape(-1),
-                "length": len(values),
-                "width": self.width,
-                "labels": self._label(places, record),
-            }
-
-    def _cut(self, *sides: np.ndarray) -> list[np.ndarray]:
-        """The sides of one row, each of at most `max_length`."""
-        kept = [side[: self.max_length] for side in sides]
-        cut = sum(map(len, sides)) - sum(map(len, kept))
-        self.counts.cut_rows += cut > 0
-        self.counts.cut_tokens += cut
-        last = self._special[1]
-        for place, side in enumerate(sides):
-            if last is not None and len(kept[place]) < len(side):
-                kept[place] = np.append(kept[place][:-1], last)  # it still has an end
-        return kept
+            (pieces,) = self._pieces(record, len(values))
+            label = self._label(places, record)
+            for piece in pieces:
+                here = values[piece.start : piece.stop]
+                row = {"features": here.reshape(-1), "length": len(here), "width": self.width}
+                yield row | {"labels": label} | self._document(number)
 
     @staticmethod
     def _label(places: dict[str, int], record: Record) -> int:

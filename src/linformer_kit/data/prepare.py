@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerFast
 
+from ..config.on_overflow import policy_for
 from ..errors import UserError, user_input
 from . import store
 from . import tokenizer as tokenizers
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     Tell = Callable[[str, int, int], None]
 
-VERSION = 2  # raise it when the same inputs would be prepared differently
+VERSION = 3  # raise it when the same inputs would be prepared differently
 log = logging.getLogger(__name__)
 
 
@@ -185,6 +186,8 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
             task=config.task,
             max_length=config.data.max_length,
             tokenizer=tokenizer,
+            on_overflow=config.data.on_overflow,
+            overlap=config.data.chunk_overlap,
             pack=config.data.pack,
             labels=labels,
         )
@@ -203,6 +206,7 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
         "version": VERSION,
         "task": config.task,
         "max_length": config.data.max_length,
+        "on_overflow": policy_for("train", config),
         "labels": labels,
         "feature_size": makers["train"].width,
         "vocab_size": None if tokenizer is None else vocab_size,

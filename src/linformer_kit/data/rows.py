@@ -18,21 +18,29 @@ Example = dict[str, Any]
 
 
 class Rows(torch.utils.data.Dataset[Example]):
-    """Rows by number, or by (number, draw): the draw is what masking takes its randomness from."""
+    """Rows by number, or by (number, draw): the draw is what masking takes its randomness from.
 
-    def __init__(self, rows: Dataset, limit: int | None = None) -> None:
+    `only` are the numbers of some of the rows; they keep the draws that they have among all.
+    """
+
+    def __init__(
+        self, rows: Dataset, limit: int | None = None, *, only: np.ndarray | None = None
+    ) -> None:
         self._rows = rows.with_format("arrow")
-        self._count = len(rows) if limit is None else min(limit, len(rows))
+        count = len(rows) if limit is None else min(limit, len(rows))
+        self._numbers = np.arange(count) if only is None else only
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._numbers)
 
     def __getitem__(self, key: int | Draw) -> Example:
         return self.__getitems__([key])[0]
 
     def __getitems__(self, keys: Sequence[int | Draw]) -> list[Example]:
-        draws = [key if isinstance(key, tuple) else (key, -1 - key) for key in keys]
-        table = self._rows[[row for row, _ in draws]]
+        draws = [
+            key if isinstance(key, tuple) else (key, -1 - int(self._numbers[key])) for key in keys
+        ]
+        table = self._rows[[int(self._numbers[row]) for row, _ in draws]]
         examples: list[Example] = [{"draw": draw} for _, draw in draws]
         for name in table.column_names:
             column = table.column(name)
@@ -46,8 +54,12 @@ class Rows(torch.utils.data.Dataset[Example]):
 
     def column(self, name: str) -> np.ndarray:
         """A column of numbers."""
-        return np.asarray(self._rows.data.column(name).to_numpy())[: self._count]
+        return np.asarray(self._rows.data.column(name).to_numpy())[self._numbers]
+
+    def has(self, name: str) -> bool:
+        return name in self._rows.column_names
 
     def strings(self, name: str) -> list[str]:
         """A column of text."""
-        return list(self._rows.data.column(name).to_pylist())[: self._count]
+        values = self._rows.data.column(name).to_pylist()
+        return [values[number] for number in self._numbers]

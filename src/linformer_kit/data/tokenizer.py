@@ -6,7 +6,7 @@ import hashlib
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tokenizers as tk
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -18,7 +18,7 @@ from .digest import MAX_TOKENIZER, TOKENIZER_FILE, tokenizer_digest
 from .files import MB, size_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ..config.schema import Task, TokenizerKind, TokenizerSection
     from .records import Record
@@ -39,6 +39,45 @@ TEMPLATES: dict[Task, str] = {
     "translate": "$A </s>",
     "clm": "<s> $A",
 }
+
+
+class Frame(NamedTuple):
+    """The tokens before and after a text."""
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+
+    def __call__(self, ids: Sequence[int]) -> list[int]:
+        return [*self.before, *ids, *self.after]
+
+    @property
+    def size(self) -> int:
+        return len(self.before) + len(self.after)
+
+
+def frame_of(tokenizer: PreTrainedTokenizerFast, task: Task, *, prompt: bool = False) -> Frame:
+    """How texts are framed in training, and therefore in use: <s> ... </s>, or [CLS] ... [SEP].
+
+    The source of a translation has an end only, and a `prompt` that is continued a beginning only.
+    """
+    first, last = tokenizer.bos_token_id, tokenizer.eos_token_id
+    if first is None and last is None:
+        first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
+    begins = task != "translate" and first is not None
+    ends = not prompt and last is not None
+    return Frame((first,) if begins else (), (last,) if ends else ())
+
+
+def encode_whole(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[tk.Encoding]:
+    """The encodings of texts, whole and without frame.
+
+    A tokenizer.json may say that texts are truncated or padded, as those of sentence-transformers
+    do. What is not read must be counted, so neither is done here.
+    """
+    backend = tokenizer.backend_tokenizer
+    backend.no_truncation()
+    backend.no_padding()
+    return list(backend.encode_batch(list(texts), add_special_tokens=False))
 
 
 def texts_of(record: Record) -> Iterator[str]:

@@ -25,12 +25,16 @@ LOGIT_BYTES = 256_000_000  # of one call; the logits are the largest thing an ev
 
 @torch.no_grad()
 def row_scores(model: nn.Module, batch: Batch, task: Task, vocab_size: int) -> Tensor:
-    """(B, 3). classify: loss, label, prediction. Else: summed loss, labelled tokens, correct."""
+    """(B, 3): summed loss, labelled tokens, correct.
+
+    classify: (B, 3 + C): loss, label, prediction, and the probability of each label.
+    """
     if task == "classify":
         inputs = {name: value for name, value in batch.items() if name != "labels"}
         logits = model(**inputs).logits.float()  # (B, C)
         loss = F.cross_entropy(logits, batch["labels"], reduction="none")
-        return torch.stack([loss, batch["labels"], logits.argmax(-1)], dim=1).double()
+        scores = torch.stack([loss, batch["labels"], logits.argmax(-1)], dim=1)
+        return torch.cat([scores, logits.softmax(-1)], dim=1).double()
     size = batch["labels"].shape[0]
     row_bytes = 4 * vocab_size * batch["labels"].shape[1]
     if row_bytes > LOGIT_BYTES and task == "clm":

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.overflow import mean_of_pieces
+
 if TYPE_CHECKING:
     from ..config.schema import Task
 
@@ -58,6 +60,21 @@ def classification(scores: np.ndarray, classes: int) -> dict[str, Any]:
         "macro_f1": float(f1.mean()),
         "confusion": table.tolist(),
     }
+
+
+def of_documents(scores: np.ndarray, documents: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """Scores of the pieces of documents (classify) as those of documents.
+
+    The probabilities of a document are the mean over its pieces, weighted by their tokens.
+    """
+    found = []
+    for document in np.unique(documents):
+        here = documents == document
+        likely = mean_of_pieces(scores[here, 3:], tokens[here])
+        label = scores[here, 1][0]
+        loss = -math.log(max(likely[int(label)], np.finfo(np.float64).tiny))
+        found.append([loss, label, float(likely.argmax()), *likely])
+    return np.asarray(found)
 
 
 def is_better(metric: str, one: float, other: float) -> bool:

@@ -1,49 +1,58 @@
-"""Answers of a run's model to texts, one at a time as they come."""
+"""Answers of a run's model to texts.
+
+Texts become questions (`tasks.py`), the pieces of many questions are sorted by length and answered
+in batches of at most `tokens_per_batch` tokens, padding included.
+"""
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..config.on_overflow import policy_for
 from ..errors import UserError, user_input
-from ..evaluate.translations import room
+from ..models.extend import extended
 from ..models.load import load_pretrained, load_tokenizer
 from ..training.build import MODELS
+from .tasks import PREDICTORS, Options, Question
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from ..config.schema import RunConfig, Task
+    from ..config.on_overflow import OnOverflow
+    from ..data.overflow import Reading
     from ..runs.folder import RunFolder
 
+__all__ = ["Answer", "Options", "Predictor", "predict_texts"]
 
-@dataclass(frozen=True)
-class Options:
-    """How to answer."""
-
-    top: int = 5
-    max_new_tokens: int | None = None
-    temperature: float = 0.0
-    seed: int = 0
+TOKENS_PER_BATCH = 16_384
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a model says to one input."""
+    """What a model says to one input, and how much of it was read."""
 
     given: str
     answers: list[dict[str, Any]]
     problem: str | None = None  # why there is no answer
+    reading: Reading | None = None
+    notes: list[str] = field(default_factory=list)  # what the answer leaves out
 
     def values(self) -> dict[str, Any]:
         """For programs."""
         if self.problem is not None:
             return {"input": self.given, "error": self.problem}
-        return {"input": self.given, "answers": self.answers}
+        return {"input": self.given, "answers": self.answers, **self.tokens()}
+
+    def tokens(self) -> dict[str, int]:
+        """How many tokens were read, of how many."""
+        if self.reading is None:
+            return {}
+        read, total = self.reading.tokens_read, self.reading.tokens_total
+        return {"tokens_read": read, "tokens_total": total}
 
     def text(self) -> str:
         """For people."""
@@ -54,7 +63,110 @@ class Answer:
         return "\n".join(lines)
 
 
-@torch.no_grad()
+class Predictor:
+    """A run's model, ready to answer.
+
+    `which` is best, last or the step of a checkpoint. `onnx` is an exported file of this run's
+    model, which then answers in its place. `on_overflow` is how texts are treated that are longer
+    than the model reads, by default as the run treats its data.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        *,
+        which: str = "best",
+        options: Options,
+        onnx: Path | None = None,
+        on_overflow: str | None = None,
+        tokens_per_batch: int = TOKENS_PER_BATCH,
+    ) -> None:
+        config = folder.config()
+        self.policy: OnOverflow = policy_for("predict", config, on_overflow)
+        if onnx is not None and self.policy == "extend":
+            raise UserError(
+                f"{onnx} is an exported graph, whose positions and E cannot be extended. Use "
+                "--on-overflow truncate or chunk, or leave out --onnx."
+            )
+        self.path = folder.model_folder(which)
+        self.model = _model(MODELS[config.task], self.path, onnx)
+        tokenizer = load_tokenizer(self.path)
+        if tokenizer is None and getattr(self.model.config, "feature_size", None) is None:
+            raise UserError(f"{self.path} has no tokenizer.json, which its model needs.")
+        self.task = PREDICTORS[config.task](self.model, tokenizer, config, options, self.policy)
+        self.tokens_per_batch = tokens_per_batch
+        self._extended: tuple[int | None, Any] = (None, self.model)
+        torch.manual_seed(options.seed)
+
+    def question(self, text: str) -> Question:
+        """A text, encoded; a UserError if it cannot be answered."""
+        if not text.strip():
+            raise UserError("the input is empty.")
+        return self.task.encode(text)
+
+    @torch.no_grad()
+    def answer(self, questions: Sequence[Question]) -> list[list[dict[str, Any]] | UserError]:
+        """The answers to questions, in their order; an error where there is none."""
+        outputs: list[list[Any]] = [[None] * len(question.pieces) for question in questions]
+        problems: dict[int, UserError] = {}
+        for batch in self._batches(questions):
+            reach = questions[batch[0][0]].reach
+            try:
+                model = self._reaching(reach)
+            except UserError as error:
+                problems |= {number: error for number, _ in batch}
+                continue
+            pieces = [questions[number].pieces[piece] for number, piece in batch]
+            places = [(questions[number].facts, piece) for number, piece in batch]
+            found = self.task.forward(pieces, model, places)
+            for (number, piece), output in zip(batch, found, strict=True):
+                outputs[number][piece] = output
+        return [
+            problems[number] if number in problems else self.task.merge(question, outputs[number])
+            for number, question in enumerate(questions)
+        ]
+
+    def _batches(self, questions: Sequence[Question]) -> Iterator[list[tuple[int, int]]]:
+        """(question, piece) in batches: of one reach, similar in length, within the budget."""
+
+        def length(place: tuple[int, int]) -> int:
+            return len(questions[place[0]].pieces[place[1]])
+
+        def reach(place: tuple[int, int]) -> int:
+            return questions[place[0]].reach or 0
+
+        places = [
+            (number, piece)
+            for number, question in enumerate(questions)
+            for piece in range(len(question.pieces))
+        ]
+        if not self.task.alone:  # what is drawn is drawn in the order of the texts
+            places.sort(key=lambda place: (reach(place), length(place)), reverse=True)
+        batch: list[tuple[int, int]] = []
+        for place in places:
+            if batch:
+                first = batch[0]
+                longest = max(length(first), length(place))
+                full = (len(batch) + 1) * longest > self.tokens_per_batch
+                other = self.task.equal_lengths and length(place) != length(first)
+                if self.task.alone or full or other or reach(place) != reach(first):
+                    yield batch
+                    batch = []
+            batch.append(place)
+        if batch:
+            yield batch
+
+    def _reaching(self, reach: int | None) -> Any:
+        """The model, extended to `reach` tokens. One extended copy is kept."""
+        if reach is None:
+            return self.model
+        if self._extended[0] != reach:
+            self._extended = (None, self.model)  # free the other copy first
+            with user_input("the text is too long"):
+                self._extended = (reach, extended(self.model, reach))
+        return self._extended[1]
+
+
 def predict_texts(
     folder: RunFolder,
     texts: Iterable[str],
@@ -62,26 +174,21 @@ def predict_texts(
     which: str = "best",
     options: Options,
     onnx: Path | None = None,
+    on_overflow: str | None = None,
 ) -> Iterator[Answer]:
-    """Answers in the order of the texts. For features a text is a JSON list of numbers.
+    """Answers in the order of the texts, one at a time as they come.
 
-    An input that cannot be answered gives an answer with its `problem`, and the others go on.
-    `which` is best, last or the step of a checkpoint. `onnx` is an exported file of this run's
-    model, which then answers in its place.
+    For features a text is a JSON list of numbers. An input that cannot be answered gives an answer
+    with its `problem`, and the others go on. The options are those of `Predictor`.
     """
-    config = folder.config()
-    path = folder.model_folder(which)
-    model = _model(MODELS[config.task], path, onnx)
-    answer = _ANSWERS[config.task]
-    tokenizer = load_tokenizer(path)
-    if tokenizer is None and getattr(model.config, "feature_size", None) is None:
-        raise UserError(f"{path} has no tokenizer.json, which its model needs.")
-    torch.manual_seed(options.seed)
+    predictor = Predictor(folder, which=which, options=options, onnx=onnx, on_overflow=on_overflow)
     for text in texts:
         try:
-            if not text.strip():
-                raise UserError("the input is empty.")
-            yield Answer(text, answer(model, tokenizer, text, config, options))
+            question = predictor.question(text)
+            (found,) = predictor.answer([question])
+            if isinstance(found, UserError):
+                raise found
+            yield Answer(text, found, reading=question.reading, notes=question.notes())
         except UserError as error:
             yield Answer(text, [], str(error))
 
@@ -98,115 +205,3 @@ def _model(kind: Any, path: Path, onnx: Path | None) -> Any:
             return OnnxInstead(onnx, kind, config)
     model = load_pretrained(kind, path).eval()
     return model.to("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _fill_mask(
-    model: Any, tokenizer: Any, text: str, config: RunConfig, options: Options
-) -> list[dict[str, Any]]:
-    batch = _encode(model, tokenizer, text, config)
-    places = (batch["input_ids"][0] == tokenizer.mask_token_id).nonzero()[:, 0].tolist()
-    if not places:
-        raise UserError(f"the text must hold {tokenizer.mask_token}: got {_short(text)}.")
-    likely = model(**batch).logits[0, places].float().softmax(-1)  # (masks, V)
-    answers = []
-    for number, place in enumerate(places):
-        scores, ids = likely[number].topk(min(options.top, likely.shape[-1]))
-        for score, token in zip(scores.tolist(), ids.tolist(), strict=True):
-            filled = batch["input_ids"][0].clone()
-            filled[place] = token
-            answers.append(
-                {
-                    "token": tokenizer.decode([token]),
-                    "score": score,
-                    "text": _without_frame(tokenizer, filled.tolist()),
-                }
-            )
-    return answers
-
-
-def _classify(
-    model: Any, tokenizer: Any, text: str, config: RunConfig, options: Options
-) -> list[dict[str, Any]]:
-    if tokenizer is None:
-        batch = {"inputs_embeds": _features(text, model.config.feature_size).to(model.device)}
-    else:
-        batch = _encode(model, tokenizer, text, config)
-    likely = model(**batch).logits[0].float().softmax(-1)
-    scores, ids = likely.topk(min(options.top, likely.shape[-1]))
-    names = model.config.id2label
-    return [
-        {"text": names[label], "score": score}
-        for score, label in zip(scores.tolist(), ids.tolist(), strict=True)
-    ]
-
-
-def _go_on(
-    model: Any, tokenizer: Any, text: str, config: RunConfig, options: Options
-) -> list[dict[str, Any]]:
-    batch = _encode(model, tokenizer, text, config, cut=False)
-    drawn = options.temperature > 0
-    made = model.generate(
-        **batch,
-        max_new_tokens=room(
-            model,
-            options.max_new_tokens or config.evaluate.max_new_tokens,
-            used=batch["input_ids"].shape[1],
-        ),
-        do_sample=drawn,
-        **({"temperature": options.temperature} if drawn else {}),
-    )
-    return [{"text": tokenizer.decode(made[0], skip_special_tokens=True)}]
-
-
-def _translate(
-    model: Any, tokenizer: Any, text: str, config: RunConfig, options: Options
-) -> list[dict[str, Any]]:
-    made = model.generate(
-        **_encode(model, tokenizer, text, config),
-        num_beams=config.evaluate.beams,
-        length_penalty=config.evaluate.length_penalty,
-        max_new_tokens=room(model, options.max_new_tokens or config.evaluate.max_new_tokens),
-        do_sample=False,
-    )
-    return [{"text": tokenizer.decode(made[0], skip_special_tokens=True).strip()}]
-
-
-_ANSWERS: dict[Task, Callable[[Any, Any, str, RunConfig, Options], list[dict[str, Any]]]] = {
-    "mlm": _fill_mask,
-    "classify": _classify,
-    "clm": _go_on,
-    "translate": _translate,
-}
-
-
-def _encode(
-    model: Any, tokenizer: Any, text: str, config: RunConfig, *, cut: bool = True
-) -> dict[str, torch.Tensor]:
-    batch = tokenizer(text, return_tensors="pt")
-    length = batch["input_ids"].shape[1]
-    if cut and length > config.data.max_length:
-        raise UserError(
-            f"a text must have at most data.max_length = {config.data.max_length} tokens: "
-            f"got {length}, {_short(text)}."
-        )
-    return {name: batch[name].to(model.device) for name in ("input_ids", "attention_mask")}
-
-
-def _features(text: str, width: int) -> torch.Tensor:
-    rule = f"the input must be a JSON list of positions with {width} finite number(s) each"
-    with user_input(f"{rule}: got {_short(text)}"):
-        values = torch.tensor(json.loads(text), dtype=torch.float32)
-        values = values.reshape(1, -1, width)
-        if not values.numel() or not bool(torch.isfinite(values).all()):
-            raise ValueError("it is empty or not finite")
-        return values
-
-
-def _without_frame(tokenizer: Any, ids: list[int]) -> str:
-    """The text with its masks, without beginning and end."""
-    frame = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
-    return str(tokenizer.decode([token for token in ids if token not in frame]))
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) < 60 else text[:57] + "...")

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -149,6 +150,8 @@ class RunFolder:
             return  # a start that was killed before it wrote its configuration
         with user_input(f"cannot read {self.config_file}"):
             there = yaml_text.parse(self.config_file.read_text(encoding="utf-8"))
+        with suppress(UserError):  # keys that are newer than the run have their defaults there
+            there = configs.resolved(configs.check(there, where=str(self.config_file)))
         difference = _difference(_flat(there), _flat(configs.resolved(config)))
         if difference:
             raise UserError(

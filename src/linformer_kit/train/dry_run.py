@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ..config import load as configs
 from ..config import yaml_text
-from ..data.counts import unknown, unread
+from ..data.counts import notices
 from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure import quantities
@@ -85,8 +85,7 @@ def dry_run(
         f"time in all     {_long(seconds * config.train.steps)} without evaluations",
     ]
     for part, counts in prepared.meta["parts"].items():
-        about = (unread(part, counts, config.data.max_length), unknown(part, counts))
-        lines += [text for text in about if text is not None]
+        lines += notices(part, counts, config.data.max_length).values()
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback
 
-from ..data.counts import unknown, unread
+from ..data.counts import notices
 from ..metrics.tasks import MAIN_METRIC, is_better, numbers
 
 if TYPE_CHECKING:
@@ -90,12 +90,8 @@ class Report:
 
 def tell_unread(report: Report, part: str, counts: dict[str, Any], max_length: int) -> None:
     """Say which share of a part no model reads: cut off, or unknown to the tokenizer."""
-    for event, text in (
-        ("unread", unread(part, counts, max_length)),
-        ("unknown tokens", unknown(part, counts)),
-    ):
-        if text is not None:
-            report.notice(event, text, part=part, **counts)
+    for event, text in notices(part, counts, max_length).items():
+        report.notice(event, text, part=part, **counts)
 
 
 def how_to_resume(processes: int = 1) -> str:

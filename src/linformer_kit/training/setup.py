@@ -17,13 +17,15 @@ from ..data.masking import Masking
 from ..data.order import TrainingOrder
 from ..data.rows import Rows
 from ..errors import UserError
-from ..metrics.tasks import Metrics
+from ..metrics.tasks import Metrics, of_documents
 from .build import check_memory
-from .trainer import RunTrainer, scores_of
+from .trainer import RunTrainer, evaluation_order, scores_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    import numpy as np
     from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
     from ..config.schema import RunConfig
@@ -96,15 +98,23 @@ def training_order(config: RunConfig, rows: Rows, processes: int) -> TrainingOrd
     )
 
 
-def metrics_of(config: RunConfig, prepared: Prepared, part: Part) -> Metrics:
+def metrics_of(
+    config: RunConfig, prepared: Prepared, part: Part, rows: Rows | None
+) -> Callable[[np.ndarray], dict[str, Any]]:
+    """From the scores of these rows, in the order of an evaluation, to the metrics of the part."""
     meta = prepared.meta
     counts = meta["parts"][part]
-    return Metrics(
+    metrics = Metrics(
         task=config.task,
         labels=tuple(meta["labels"]),
         tokens=counts["tokens"],
         bytes=counts["bytes"],
     )
+    if rows is None or not rows.has("document"):
+        return metrics
+    order = evaluation_order(rows)
+    documents, lengths = rows.column("document")[order], rows.column("length")[order]
+    return lambda scores: metrics(of_documents(scores, documents, lengths))
 
 
 def make_trainer(
@@ -124,7 +134,7 @@ def make_trainer(
     checked = None
     if validation is not None:
         checked = Rows(validation, config.evaluate.max_examples)
-    metrics = metrics_of(config, prepared, "validation")
+    metrics = metrics_of(config, prepared, "validation", checked)
     train = config.train
     kinds = (EncoderLayer, DecoderLayer)  # what FSDP shards one by one
     layers = sorted({type(m).__name__ for m in model.modules() if isinstance(m, kinds)})

@@ -228,8 +228,7 @@ class RunTrainer(StepTrainer):
         self.is_fsdp_enabled = True
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
-        """By length, so that little is padded."""
-        return np.argsort(cast("Rows", eval_dataset).column("length"), kind="stable").tolist()
+        return evaluation_order(cast("Rows", eval_dataset)).tolist()
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
@@ -314,6 +313,11 @@ class saving:  # noqa: N801  (reads as a verb, like contextlib's)
         if reason is not None:
             shutil.rmtree(self.staging, ignore_errors=True)
             raise UserError(f"cannot save to {self.home}: {reason}. {RESUME_HINT}") from error
+
+
+def evaluation_order(rows: Rows) -> np.ndarray:
+    """The order in which rows are scored: by length, so that little is padded."""
+    return np.argsort(rows.column("length"), kind="stable")
 
 
 def scores_of(prediction: EvalPrediction) -> np.ndarray:
