@@ -15,7 +15,7 @@ from ..core.projection import Projection
 from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure.memory import Work, peak_memory
-from ..training.build import build_model
+from ..train.start import start_of
 from ..training.setup import collator, training_order
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Parameters(NamedTuple):
 def parameters(config: RunConfig) -> Parameters:
     """Counted in the built model; parameters that layers share count once."""
     prepared = prepare(config)
-    model = build_model(config, prepared, prepared.tokenizer())
+    model = start_of(config, prepared, prepared.tokenizer()).model
     return count_parameters(model)
 
 
@@ -66,7 +66,7 @@ def training_step(config: RunConfig) -> Callable[[], None]:
     assert part is not None
     rows = Rows(part)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model = build_model(config, prepared, tokenizer)
+    model = start_of(config, prepared, tokenizer).model
     torch.nn.Module.to(model, device).train()
     if config.train.gradient_checkpointing:
         model.gradient_checkpointing_enable()

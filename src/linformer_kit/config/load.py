@@ -101,7 +101,7 @@ def all_keys() -> list[str]:
     """Every valid key, with dots."""
     names = [name for name in RunConfig.model_fields if name not in SECTIONS]
     for section, kind in SECTIONS.items():
-        names += [f"{section}.{name}" for name in kind.model_fields]
+        names += [f"{section}.{field.alias or name}" for name, field in kind.model_fields.items()]
     return names
 
 

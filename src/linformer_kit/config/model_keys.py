@@ -44,6 +44,7 @@ ENCODER = (
     "plan",
     "neighbours",
 )
+START = ("from",)
 CAUSAL = ("causal_attention", "num_slots", "rotary")
 WORDS = ("tie_word_embeddings", "loss_chunk")
 DECODER = (
@@ -60,10 +61,10 @@ DECODER = (
     "share_embeddings",
 )
 MODEL_KEYS: dict[Task, tuple[str, ...]] = {
-    "mlm": LAYERS + ENCODER + WORDS,
-    "clm": (*LAYERS, *CAUSAL, "window", *WORDS),
-    "classify": (*LAYERS, *ENCODER, "pooling", "classifier_dropout"),
-    "translate": LAYERS + ENCODER + CAUSAL + WORDS + DECODER,
+    "mlm": START + LAYERS + ENCODER + WORDS,
+    "clm": (*START, *LAYERS, *CAUSAL, "window", *WORDS),
+    "classify": (*START, *LAYERS, *ENCODER, "pooling", "classifier_dropout"),
+    "translate": START + LAYERS + ENCODER + CAUSAL + WORDS + DECODER,
 }
 
 

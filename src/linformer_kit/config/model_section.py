@@ -19,6 +19,7 @@ from .ranges import (
     Length,
     Rate,
     Section,
+    Text,
     Whole,
     Width,
 )
@@ -32,6 +33,7 @@ DEFAULT_K = 256  # LinformerConfig's
 NEED_MAX_LENGTH = ("linear", "conv", "mean", "max", "fixed")  # kinds of projection
 
 UNSET: Any = None
+START = "from"  # a keyword of Python, so its field has another name
 
 
 class PlanSection(Section):
@@ -54,8 +56,12 @@ ProjectedLength = Annotated[
 
 
 class ModelSection(Section):
-    """The model. The meaning of each key is in the documentation of `LinformerConfig`."""
+    """The model. The meaning of each key is in the documentation of `LinformerConfig`.
 
+    `from` is the folder of a model to start from, whose keys and tokenizer come along.
+    """
+
+    start: Text | None = Field(default=UNSET, alias="from")
     hidden_size: Width = UNSET
     num_hidden_layers: Layers = UNSET
     num_attention_heads: Width = UNSET
@@ -110,13 +116,15 @@ class ModelSection(Section):
     def _given(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Only the keys that were given: the others are left to `LinformerConfig`."""
         return {
-            name: value for name, value in serialize(self).items() if name in self.model_fields_set
+            START if name == "start" else name: value
+            for name, value in serialize(self).items()
+            if name in self.model_fields_set
         }
 
     @property
     def options(self) -> dict[str, Any]:
         """The keys that were given, as arguments of `LinformerConfig`."""
-        return self.model_dump()
+        return {name: value for name, value in self.model_dump().items() if name != START}
 
     def needs_window(self) -> bool:
         """Whether a layer has neither compressed rows nor a window."""

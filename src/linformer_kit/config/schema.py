@@ -194,6 +194,9 @@ class RunConfig(Section):
                     f"data.{name} with a source and a target belongs to the task 'translate': "
                     f"got task {self.task!r}."
                 )
+        if self.model.start is not None:
+            self._check_start()
+            return self
         if self.model.needs_window():
             raise ValueError(
                 "model.k must be at least 1 without a model.window: got "
@@ -208,3 +211,13 @@ class RunConfig(Section):
                         f"model.{name}, a larger data.max_length, or model.projection=full."
                     )
         return self
+
+    def _check_start(self) -> None:
+        """With `model.from` the tokenizer comes from there, and k is checked when it is known."""
+        usual = TokenizerSection()
+        for name in TokenizerSection.model_fields:
+            if getattr(self.tokenizer, name) != getattr(usual, name):
+                raise ValueError(
+                    f"tokenizer.{name} has no effect with model.from, whose tokenizer comes along: "
+                    f"got {getattr(self.tokenizer, name)!r}. Leave it out."
+                )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedTokenizerFast
 
 from ..config.on_overflow import policy_for
+from ..config.start import tokenizer_source
 from ..errors import UserError, user_input
 from . import store
 from . import tokenizer as tokenizers
@@ -113,8 +114,8 @@ def _fingerprint(config: RunConfig, given: Given) -> str:
     tokenizer: dict[str, Any] | None = None
     if given.tokenizer is None and not corpus.has_features:
         tokenizer = config.tokenizer.model_dump(mode="json")
-        if config.tokenizer.path is not None:
-            tokenizer["content"] = tokenizers.content_of(config.tokenizer.path)
+        if (source := tokenizer_source(config)) is not None:
+            tokenizer["content"] = tokenizers.content_of(source)
     parts = [VERSION, config.task, config.seed, data, tokenizer, corpus.identity()]
     if digests := given.digests():
         parts.append(digests)
@@ -223,8 +224,10 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
 def _tokenizer(config: RunConfig, given: Given, corpus: Corpus) -> PreTrainedTokenizerFast:
     if given.tokenizer is not None:
         return tokenizers.load(str(given.tokenizer), config.task)
+    if (source := tokenizer_source(config)) is not None:
+        return tokenizers.load(source, config.task)
     made = tokenizers.make(config.tokenizer, config.task, corpus.part("train"))
-    if len(made) <= len(tokenizers.SPECIAL) and config.tokenizer.path is None:
+    if len(made) <= len(tokenizers.SPECIAL):
         raise UserError(_nothing(corpus))
     return made
 

@@ -6,11 +6,11 @@ import hashlib
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import tokenizers as tk
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ..errors import UserError, user_input
 from ..hub import require_hub
@@ -31,7 +31,14 @@ SPECIAL = {
     "mask_token": "<mask>",
 }
 TOKENIZER_HINT = "Name a folder written by save_pretrained, a tokenizer.json or a hub id."
-CONFIG_FILES = (TOKENIZER_FILE, "tokenizer_config.json", "special_tokens_map.json")
+CONFIG_FILES = (
+    TOKENIZER_FILE,
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+)
 # How a text is framed. A model sees in use what it has seen in training.
 TEMPLATES: dict[Task, str] = {
     "mlm": "<s> $A </s>",
@@ -116,9 +123,13 @@ def load(path: str, task: Task) -> PreTrainedTokenizerFast:
             )
         else:
             require_hub(path, "tokenizer.json")
-            loaded = PreTrainedTokenizerFast.from_pretrained(
+            fast = not where.is_dir() or (where / TOKENIZER_FILE).is_file()
+            kind = PreTrainedTokenizerFast if fast else AutoTokenizer  # of a vocab.txt
+            loaded = cast("Any", kind).from_pretrained(
                 str(where) if where.is_dir() else path, trust_remote_code=False
             )
+            if not loaded.is_fast:
+                raise ValueError("it has no tokenizer.json and cannot be converted to one")
         loaded("a")  # some mistakes in a tokenizer.json show only when it is used
         ids = loaded.get_vocab().values()
         if max(ids, default=-1) >= len(loaded):

@@ -66,6 +66,21 @@ def load_tokenizer(folder: Path) -> PreTrainedTokenizerFast | None:
 
 def architectures(folder: Path) -> list[str]:
     """The class names in a folder's config.json, which must be there."""
+    said = _config_file(folder)
+    with user_input(f"{folder / 'config.json'} is not a model's configuration"):
+        names = said.get("architectures") or []
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError("'architectures' must be a list of class names")
+    return names
+
+
+def model_type(folder: Path) -> str | None:
+    """The kind of model in a folder, by its config.json, which must be there."""
+    said = _config_file(folder).get("model_type")
+    return said if isinstance(said, str) else None
+
+
+def _config_file(folder: Path) -> dict[str, Any]:
     file = folder / "config.json"
     if not folder.is_dir():
         raise UserError(f"there is no model folder {folder}.")
@@ -75,10 +90,7 @@ def architectures(folder: Path) -> list[str]:
         said = json.loads(file.read_bytes())
         if not isinstance(said, dict):
             raise TypeError(f"it must be a JSON object: got {type(said).__name__}")
-        names = said.get("architectures") or []
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise TypeError("'architectures' must be a list of class names")
-    return names
+    return said
 
 
 def check_safetensors(folder: Path) -> None:

@@ -210,9 +210,10 @@ class RunFolder:
         known = self._digest()
         changed = [name for name in digest if known.get(name) != digest[name]]
         if changed:
+            what = "model of model.from" if changed == ["start"] else "data"
             raise UserError(
-                f"the data of {self.path} has changed since the run was started "
-                f"({', '.join(changed)}), so it cannot be resumed. Restore the data, name another "
+                f"the {what} of {self.path} has changed since the run was started "
+                f"({', '.join(changed)}), so it cannot be resumed. Restore it, name another "
                 "folder with run=..., or train from the start with --overwrite."
             )
 
@@ -224,6 +225,8 @@ class RunFolder:
             for name in _sources(getattr(config.data, part)):
                 known = re.split(r"[*?\[]", name)[0] if not Path(name).exists() else name
                 places.append((f"data.{part}", Path(known).expanduser()))
+        if config.model.start is not None:
+            places.append(("model.from", Path(config.model.start).expanduser()))
         if config.tokenizer.path is not None:
             places.append(("tokenizer.path", Path(config.tokenizer.path).expanduser()))
         for what, place in places:

@@ -15,8 +15,8 @@ from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure import quantities
 from ..measure.memory import Work, measure
-from ..training.build import build_model
 from ..training.setup import check_machine, collator, set_machine, training_order, world
+from .start import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,8 @@ def dry_run(
     tell("prepared", 1, 1)  # the end of a progress bar
     set_machine(config)
     tokenizer = prepared.tokenizer()
-    model = build_model(config, prepared, tokenizer)
+    start = start_of(config, prepared, tokenizer)
+    model = start.model
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.nn.Module.to(model, device).train()
     part = prepared.part("train")
@@ -86,7 +87,7 @@ def dry_run(
     ]
     for part, counts in prepared.meta["parts"].items():
         lines += notices(part, counts, config.data.max_length).values()
-    return "\n".join(lines)
+    return "\n".join([*lines, *start.notes])
 
 
 def _peak(device: torch.device, step: Callable[[int], Any]) -> int | None:

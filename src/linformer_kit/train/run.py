@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.integrations.integration_utils import TensorBoardCallback
 
+from ..config.start import start_folder
 from ..data.prepare import Prepared, prepare
 from ..errors import UserError, user_input
 from ..evaluate.evaluation import evaluate_run
@@ -19,10 +20,10 @@ from ..outputs import write_atomic
 from ..runs.folder import RESUME_HINT, RunFolder
 from ..runs.lock import lock_run
 from ..runs.models import step_of
-from ..training.build import build_model
 from ..training.environment import describe
 from ..training.progress import Report, RunLogging, StopPolitely, how_to_resume, tell_unread
 from ..training.setup import check_machine, make_trainer, set_machine, world
+from .start import start_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,6 +46,8 @@ def train(
     rank, processes = world()
     report = Report(main=rank == 0, label=label)
     check_machine(config, processes)
+    if config.model.start is not None:
+        start_folder(config.model.start)
     folder = RunFolder(Path(config.run))
     if rank == 0:
         folder.check_for(config, overwrite=overwrite)
@@ -59,11 +62,14 @@ def train(
         tell_unread(report, part, counts, config.data.max_length)
     set_machine(config)
     tokenizer = prepared.tokenizer()
-    model = build_model(config, prepared, tokenizer)
+    start = start_of(config, prepared, tokenizer)
+    model = start.model
+    for text in start.notes:
+        report.notice("start", text)
     with ExitStack() as held:
         if rank == 0:  # nothing is written before everything is known to be right
             folder.create()
-            digest = prepared.meta["digest"]
+            digest = prepared.meta["digest"] | start.digest
             held.enter_context(lock_run(folder.path))
             for path in folder.open_for(config, digest, overwrite=overwrite):
                 report.line(

@@ -68,15 +68,22 @@ def model_config(
 
 
 def check_memory(
-    config: RunConfig, *, parameters: int | None = None, mean_length: float = 1.0
+    config: RunConfig,
+    *,
+    parameters: int | None = None,
+    mean_length: float = 1.0,
+    made: LinformerConfig | None = None,
 ) -> None:
     """Refuse a training that cannot fit into the memory of this machine.
 
     A lower bound: weights, gradients and Adam's two moments in float32, and of the activations the
     hidden states alone, for rows of the mean length. Without `parameters`, those of the matrices
-    of the layers are counted.
+    of the layers are counted. With model.from the sizes are those of the configuration `made` of
+    the folder.
     """
-    options = config.model.options
+    if config.model.start is not None and made is None:
+        return  # not known yet
+    options = config.model.options if made is None else made.to_dict()
     width = int(options.get("hidden_size") or LinformerConfig.hidden_size)
     layers = int(options.get("num_hidden_layers") or LinformerConfig.num_hidden_layers)
     if parameters is None:
