@@ -36,7 +36,8 @@ from .chunk_attention import Keys, attend_chunks, hidden_bias
 from .chunks import in_chunks, out_of_chunks
 from .compressed_kv import CompressedKV
 from .cpu.predicate import is_unmodified_linear
-from .dropout import drop_rows
+from .cpu.window_attention import Inputs, Layout, attend_with_window_on_cpu, use_cpu_window
+from .dropout import drop_rows, dropout
 from .plain_sdpa import attention_weights, hidden, join_heads, repeat_kv, zero_padding
 from .plan import plan_for
 from .projection_kinds import LEARNED, NOT_A_MATRIX, SEGMENT_KINDS
@@ -102,7 +103,11 @@ def forward(
     projection: Projection | None,
 ) -> Tensor:
     """The forward pass of a layer with a window or global tokens: x (B, N, M) -> (B, N, M)."""
-    query, key, value, rows = _heads(layer, x, mask, context, projection)
+    if context is not None:
+        raise not_cross_attention(layer)
+    if _on_cpu(layer, x):
+        return zero_padding(_forward_on_cpu(layer, zero_padding(x, mask), mask, projection), mask)
+    query, key, value, rows = _heads(layer, x, mask, projection)
     mixed = attend_with_window(
         query,
         key,
@@ -113,9 +118,115 @@ def forward(
         global_tokens=layer.global_tokens,
         mask=mask,
         segment=_segment(layer, projection),
-        drop=layer.dropout if layer.training and layer.dropout_kind == "weights" else 0.0,
+        drop=_weight_dropout(layer),
     )
     return zero_padding(layer.out_proj(mixed.flatten(2)), mask)
+
+
+def _on_cpu(layer: LinformerAttention, x: Tensor) -> bool:
+    """Whether the layer can be computed block by block, see `cpu/window_attention.py`.
+
+    Rows of keys and values, instead of the input, need all keys first.
+    """
+    return (
+        _window(layer) > 0
+        and x.shape[1] > layer.global_tokens
+        and not _weight_dropout(layer)
+        and use_cpu_window(layer, x)
+        and (not _has_rows(layer) or _from_input(layer, x))
+    )
+
+
+def _forward_on_cpu(
+    layer: LinformerAttention, x: Tensor, mask: Tensor | None, projection: Projection | None
+) -> Tensor:
+    """x (B, N, M), zero at padding -> (B, N, M)."""
+    length, heads, seen = x.shape[1], layer.num_heads, layer.global_tokens
+    window, segment = min(layer.window, length), _segment(layer, projection)
+    rows = factor = head_bias = far_bias = far_shift = None
+    if _has_rows(layer):
+        plan = plan_for(layer, x, length)
+        rows, x = layer._key_and_value(x, mask, projection, plan, reader=True)
+        rows = rows._replace(key=repeat_kv(rows.key, heads), value=repeat_kv(rows.value, heads))
+    if layer.training and layer.dropout and layer.dropout_kind == "rows":
+        factor = dropout(x.new_ones(*x.shape[:2], heads, 1), layer.dropout, True)
+        if rows is not None:
+            rows = rows._replace(value=drop_rows(rows.value, layer.dropout, True))
+    if rows is not None:
+        count = rows.key.shape[2]
+        if layer.row_bias is not None:
+            head_bias = F.pad(layer.row_bias.expand(-1, count), (seen, 0))
+        far_bias = weight_of_rows(
+            length, count, mask, window=window, seen=seen, segment=segment, like=x,
+            relative=layer.row_bias is not None,
+        )  # fmt: skip
+        if segment is None and not seen:  # the same for all rows of a chunk
+            far_bias, far_shift = None, far_bias[..., 0]
+    if seen and (far_bias is not None or mask is not None):
+        far_bias = _with_global_bias(far_bias, mask, seen, x)
+
+    def plain(x: Tensor, *tensors: Tensor) -> Tensor:
+        weights, (row_key, row_value, row_bias) = tensors[:8], tensors[8:]
+        query, key, value = (
+            F.linear(x, *weights[i : i + 2]).unflatten(2, (heads, -1)) for i in (0, 2, 4)
+        )
+        mixed = attend_with_window(
+            query,
+            key,
+            value if factor is None else value * factor,
+            None if rows is None else CompressedKV(row_key, row_value, None),
+            None if row_bias is None else row_bias[:, seen:],
+            window=window,
+            global_tokens=seen,
+            mask=mask,
+            segment=segment,
+        )
+        return F.linear(mixed.flatten(2), *weights[6:])
+
+    linears = (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj)
+    inputs = Inputs(
+        x,
+        *(tensor for linear in linears for tensor in (linear.weight, linear.bias)),
+        *((None, None) if rows is None else rows[:2]),
+        head_bias,
+    )
+    layout = Layout(
+        heads=heads,
+        window=window,
+        seen=seen,
+        key_bias=None if mask is None else hidden_bias(mask, x.dtype),
+        far_bias=far_bias,
+        far_shift=far_shift,
+        value_factor=factor,
+        plain=plain,
+    )
+    return attend_with_window_on_cpu(inputs, layout)
+
+
+def _with_global_bias(bias: Tensor | None, mask: Tensor | None, seen: int, x: Tensor) -> Tensor:
+    """The bias of global positions before that of rows (B or 1, C, R): (B or 1, C or 1, L)."""
+    first = x.new_zeros(1, 1, seen)
+    if mask is not None:
+        first = hidden_bias(mask[:, None, :seen], x.dtype)
+    if bias is None:
+        return first
+    sizes = (max(first.shape[0], bias.shape[0]), bias.shape[1], -1)
+    return torch.cat((first.expand(sizes), bias.expand(sizes)), dim=2)
+
+
+def _weight_dropout(layer: LinformerAttention) -> float:
+    return layer.dropout if layer.training and layer.dropout_kind == "weights" else 0.0
+
+
+def _has_rows(layer: LinformerAttention) -> bool:
+    return bool(layer.k) and layer.branch != "window"
+
+
+def _from_input(layer: LinformerAttention, x: Tensor) -> bool:
+    """Whether the rows are compressed from the input, not from keys and values."""
+    unmodified = is_unmodified_linear(layer.k_proj) and is_unmodified_linear(layer.v_proj)
+    by_input = plan_for(layer, x, x.shape[1]).shorten == "input" and unmodified
+    return layer.kind in NOT_A_MATRIX or by_input
 
 
 def not_cross_attention(layer: LinformerAttention) -> ValueError:
@@ -130,18 +241,15 @@ def _heads(
     layer: LinformerAttention,
     x: Tensor,
     mask: Tensor | None,
-    context: Tensor | None,
     projection: Projection | None,
 ) -> tuple[Tensor, Tensor, Tensor, CompressedKV | None]:
     """Queries (B, N, H, D), keys and values (B, N, G, D), and the compressed rows."""
-    if context is not None:
-        raise not_cross_attention(layer)
     x = zero_padding(x, mask)
     query = layer.q_proj(x).unflatten(2, (layer.num_heads, -1))
     key = layer.k_proj(x).unflatten(2, (layer.num_kv_heads, -1))
     value = layer.v_proj(x).unflatten(2, (layer.num_kv_heads, -1))
     rows = None
-    if layer.k and layer.branch != "window":
+    if _has_rows(layer):
         rows = _rows(layer, x, key, value, mask, projection)
     if layer.dropout_kind == "rows":
         value = drop_rows(value, layer.dropout, layer.training)
@@ -159,10 +267,8 @@ def _rows(
     projection: Projection | None,
 ) -> CompressedKV:
     """The compressed rows, of the input or of the keys and values, which are known already."""
-    plan = plan_for(layer, x, x.shape[1])
-    unmodified = is_unmodified_linear(layer.k_proj) and is_unmodified_linear(layer.v_proj)
-    if layer.kind in NOT_A_MATRIX or (plan.shorten == "input" and unmodified):
-        return layer._key_and_value(x, mask, projection, plan)[0]
+    if _from_input(layer, x):
+        return layer._key_and_value(x, mask, projection, plan_for(layer, x, x.shape[1]))[0]
     return compress_heads(layer.compression_of(x, mask, projection), key, value, mask)
 
 
@@ -188,7 +294,9 @@ def trace(
     Those of full attention are materialised: the weight of a position that is not seen is zero.
     """
     checks.sequence("x", x, layer.dim, mask=mask)
-    query, key, value, rows = _heads(layer, x, mask, context, projection)
+    if context is not None:
+        raise not_cross_attention(layer)
+    query, key, value, rows = _heads(layer, x, mask, projection)
     length, window = x.shape[1], _window(layer)
     seen = min(layer.global_tokens, length)
     position = torch.arange(length, device=x.device)
@@ -346,8 +454,35 @@ def row_bias_of_chunks(
 ) -> Tensor:
     """log (m_cj / m_j) + b for every chunk and row, (B or 1, C, H or 1, R), very low where
     m_cj = 0. Without a learned b, row_bias (H, R or 1), segments are counted: log m_cj.
+    """
+    bias = weight_of_rows(
+        length,
+        rows,
+        mask,
+        window=window,
+        seen=seen,
+        segment=segment,
+        relative=row_bias is not None,
+        like=like,
+    )[:, :, None]
+    return bias if row_bias is None else bias + row_bias
 
-    `seen`: the number of global positions; `like`: a tensor of the device and dtype.
+
+def weight_of_rows(
+    length: int,
+    rows: int,
+    mask: Tensor | None,
+    *,
+    window: int,
+    seen: int,
+    segment: int | None,
+    relative: bool,
+    like: Tensor,
+) -> Tensor:
+    """log (m_cj / m_j) for every chunk and row, (B or 1, C, R), very low where m_cj = 0.
+
+    `seen`: the number of global positions. `relative=False` gives log m_cj for segments. `like`: a
+    tensor of the device and dtype.
     """
     device = like.device
     if mask is None:
@@ -372,7 +507,6 @@ def row_bias_of_chunks(
         left = (before[:, end] - before[:, begin])[:, None] - inside
         total = (real[:, end] - real[:, begin])[:, None]
     logs = left.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).log()
-    if segment is None or row_bias is not None:
+    if segment is None or relative:
         logs = logs - total.clamp_min(1).to(logs.dtype).log()
-    bias = torch.where(left > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)
-    return bias[:, :, None] if row_bias is None else bias[:, :, None] + row_bias
+    return torch.where(left > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)
