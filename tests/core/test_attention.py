@@ -399,8 +399,9 @@ def test_wrong_inputs_are_refused_with_the_rule_and_what_was_received(inputs, er
 
 def test_a_plan_set_later_is_checked_too():
     layer = layer_of("max")
+    layer.plan = Plan("keys", "fused")
     with pytest.raises(ValueError, match=r"max pooling is defined"):
-        layer.plan = Plan("keys", "fused")
+        layer(rows_of(1, 7))
 
 
 def test_a_projection_with_too_few_rows_is_refused():

@@ -7,9 +7,9 @@ import torch
 from torch.testing import assert_close
 
 from linformer_kit.core import chunk_attention
-from linformer_kit.core.chunk_attention import Keys, attend_chunks, attend_chunks_plain, hidden_bias
+from linformer_kit.core.chunk_attention import Keys, attend_chunks, attend_chunks_plain
 from linformer_kit.core.cpu import chunk_attention as cpu
-from linformer_kit.core.plain_sdpa import plain_sdpa
+from linformer_kit.core.plain_sdpa import hidden_bias, plain_sdpa
 
 SIZES = [
     # B, C, W, P, L, H, G, D

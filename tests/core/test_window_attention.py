@@ -11,7 +11,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention, LinformerEncoder, Plan, resize_max_length
-from linformer_kit.core import chunk_attention, reference_window
+from linformer_kit.core import chunk_attention, reference_window, window_attention
+from linformer_kit.core.cpu import window_blocks, window_gradients, window_layer
 from linformer_kit.core.projection_kinds import NOT_A_MATRIX, PROJECTIONS, SEGMENT_KINDS, SHARINGS
 
 from .oracle import compress_of, weights_of
@@ -23,7 +24,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 
 def built(kind="linear", **options) -> LinformerAttention:
     torch.manual_seed(0)
-    sizes = {"dim": 8, "num_heads": 4, "num_kv_heads": 2, "max_length": 8, "k": 3, "window": 2}
+    sizes = {"dim": 8, "num_heads": 4, "max_length": 8, "k": 3, "window": 2}
     layer = LinformerAttention(projection=kind, **sizes | options).double()
     for parameter in layer.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -73,14 +74,23 @@ def gradients(y, leaves):
 
 
 def assert_equals_reference(layer, x, mask=None, **options) -> None:
-    """Outputs and gradients, on the CPU's path and on the plain one."""
+    """Outputs and gradients, on the two paths for a CPU and on the plain one."""
     leaves = [x.requires_grad_(), *layer.parameters()]
     oracle = expected(layer, x, mask, **options)
     oracle_gradients = gradients(oracle, leaves)
-    for plain in (False, True):
+    for path in ("one block", "blocks", "chunks", "plain"):
         with pytest.MonkeyPatch.context() as patch:
-            if plain:
+            if "block" in path:  # tiny inputs would be compressed after W_k
+                patch.setattr(layer, "plan", Plan("input", "fused"))
+            if path == "blocks":
+                for file in (window_blocks, window_gradients):
+                    patch.setattr(file, "rows_in_block", lambda width: 3)
+            if path in ("chunks", "plain"):
+                patch.setattr(window_attention, "use_cpu_window", lambda *_: False)
+            if path == "plain":
                 patch.setattr(chunk_attention, "use_cpu_chunks", lambda *_: False)
+            with torch.no_grad():
+                assert_close(layer(x, mask=mask, **options), oracle)
             answer = layer(x, mask=mask, **options)
             assert_close(answer, oracle)
             assert_close(gradients(answer, leaves), oracle_gradients)
@@ -98,6 +108,38 @@ def test_equals_the_reference_in_outputs_and_gradients(kind, sharing):
         layer = built(kind, sharing=sharing, window=window, global_tokens=seen)
         mask = holes(length)[:2] if masked else None
         assert_equals_reference(layer, rows_of(2 if masked else 1, length), mask)
+
+
+@EVERY_KIND
+def test_heads_that_share_keys_equal_the_reference(kind):
+    layer = built(kind, num_kv_heads=2, window=3, global_tokens=1)
+    assert_equals_reference(layer, rows_of(3, 8), holes(8))
+
+
+@pytest.mark.parametrize("kind", ["linear", "mean"])
+def test_the_path_for_a_cpu_is_taken_and_has_derivatives_of_higher_order(kind, monkeypatch):
+    layer = built(kind, window=2, global_tokens=1, dropout=0.4, plan=Plan("input", "fused"))
+    x, calls = rows_of(2, 7), []
+    taken = window_layer.attend_with_window_on_cpu
+    monkeypatch.setattr(
+        window_layer,
+        "attend_with_window_on_cpu",
+        lambda *given: calls.append(given) or taken(*given),
+    )
+    monkeypatch.setattr(window_blocks, "rows_in_block", lambda width: 4)
+
+    def seeded(x, w_k, b_o):
+        torch.manual_seed(1)
+        changed = {"k_proj.weight": w_k, "out_proj.bias": b_o}
+        return torch.func.functional_call(layer, changed, (x,), {"mask": holes(7)[:2]})
+
+    leaves = [
+        each.detach().clone().requires_grad_()
+        for each in (x, layer.k_proj.weight, layer.out_proj.bias)
+    ]
+    assert torch.autograd.gradcheck(seeded, leaves, fast_mode=True)
+    assert torch.autograd.gradgradcheck(seeded, leaves, fast_mode=True)
+    assert calls
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7])
@@ -143,7 +185,7 @@ def test_without_rows_it_is_banded_attention(window):
         each(x.masked_fill(~mask[..., None], 0.0)).unflatten(2, (-1, 2)).transpose(1, 2)
         for each in (layer.q_proj, layer.k_proj, layer.v_proj)
     ]
-    query, key, value = (rows.repeat_interleave(4 // rows.shape[1], dim=1) for rows in heads)
+    query, key, value = heads
     scores = (query @ key.mT / math.sqrt(2)).masked_fill(~(band & mask[:, None])[:, None], -1e300)
     mixed = (scores.softmax(-1) @ value).transpose(1, 2).flatten(2)
     assert_close(layer(x, mask=mask), layer.out_proj(mixed).masked_fill(~mask[..., None], 0.0))

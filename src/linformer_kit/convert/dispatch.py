@@ -18,7 +18,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import bidirectional_mask_function
 
-from ..core.chunk_attention import hidden_bias
+from ..core.plain_sdpa import hidden_bias
 from .swapped import CHILD, SwappedAttention, visible_keys
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from ..core import checks, window_attention
 from ..core.projection_kinds import build_projection, check_projection
 from ..core.sdpa import sdpa
+from ..core.window_rows import build_row_bias
 
 if TYPE_CHECKING:
     from ..core.compressed_kv import CompressedKV
@@ -65,7 +66,7 @@ class SwappedAttention(nn.Module):
         self.k, self.window, self.kind = settings.k, settings.window, settings.projection
         self.branch: window_attention.Branch = "both"
         self.projection: Projection | None = None
-        self.row_bias = window_attention.build_row_bias(settings.projection, settings.k, num_heads)
+        self.row_bias = build_row_bias(settings.projection, settings.k, num_heads)
         if settings.k:
             self.projection = build_projection(
                 settings.projection,

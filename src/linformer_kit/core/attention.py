@@ -26,13 +26,9 @@ from .names import explain_unknown_names
 from .numerics import per_head_matmul
 from .plain_sdpa import join_heads, split_heads, zero_padding
 from .plan import Plan, check_plan, plan_for
-from .projection_kinds import (
-    build_projection,
-    check_passed_projection,
-    check_projection,
-    check_projection_bias,
-)
+from .projection_kinds import build_projection, check_passed_projection, check_projection
 from .sdpa import sdpa
+from .window_rows import build_row_bias, reset_row_bias
 
 if TYPE_CHECKING:
     from .projection import Compression, Projection
@@ -63,15 +59,12 @@ class LinformerAttention(nn.Module):
         dropout_kind: `rows` drops a compressed row of a key/value head for all queries of a sample,
             which keeps the expectation and the fused kernel. `weights` drops single weights, as
             usual, which materialises them.
-        keep_scale: rescale E where positions are missing, see `LinearProjection`; for linear, fixed
-            and conv.
-        projection_bias: whether each row of a linear E and F has a bias, added to all channels, as
-            in models converted from linformer-pytorch; the paper has none.
+        keep_scale: rescale linear, fixed and conv where positions are missing: `LinearProjection`.
+        projection_bias: whether the rows of a linear E and F have one: `biased_projection.py`.
         plan: a fixed order of the matrix products; None chooses the cheapest for each call.
         external_projection: the projection is passed to each call (layerwise sharing).
-        window: a query also sees at least this many positions on each side exactly, see
-            `window_attention.py`; 0 for none, as in the paper. With a window k may be 0.
-        global_tokens: how many positions, the first ones, see and are seen by all exactly.
+        window: how many positions on each side a query sees exactly, at least; k may then be 0.
+        global_tokens: how many first positions see and are seen by all: `window_attention.py`.
 
     A padded position (mask False) never affects an output or a gradient, even if it is NaN. Output
     rows at padded positions are zero.
@@ -105,10 +98,10 @@ class LinformerAttention(nn.Module):
         head_dim, num_kv_heads = check_heads(dim, num_heads, head_dim, num_kv_heads)
         checks.probability("dropout", dropout)
         checks.one_of("dropout_kind", dropout_kind, get_args(DropoutKind))
-        check_projection(projection, sharing, k, max_length)
-        check_projection_bias(projection_bias, projection)
+        check_projection(projection, sharing, k, max_length, bias=projection_bias)
         window_attention.check(window, global_tokens, kind=projection, k=k)
         self.window, self.global_tokens = window, global_tokens
+        check_plan(plan, projection, exact_keys=self.has_exact_keys)
         self.branch: window_attention.Branch = "both"
         self.dim, self.head_dim = dim, head_dim
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
@@ -116,15 +109,13 @@ class LinformerAttention(nn.Module):
         self.k, self.max_length = k, max_length
         self.kind: ProjectionKind = projection
         self.sharing: Sharing = sharing
-        self.projection_bias = projection_bias
-        self.dropout = dropout
+        self.dropout, self.projection_bias = dropout, projection_bias
         self.dropout_kind: DropoutKind = dropout_kind
-        self.plan = plan  # checked by the setter
+        self.plan = plan  # `full` ignores plan.shorten
         self.q_proj = nn.Linear(dim, num_heads * head_dim, bias=bias)
         self.k_proj = nn.Linear(self.context_dim, num_kv_heads * head_dim, bias=bias)
         self.v_proj = nn.Linear(self.context_dim, num_kv_heads * head_dim, bias=bias)
-        out_bias = bias if out_bias is None else out_bias
-        self.out_proj = nn.Linear(num_heads * head_dim, dim, bias=out_bias)
+        self.out_proj = nn.Linear(num_heads * head_dim, dim, bias if out_bias is None else out_bias)
         self.projection: Projection | None = None
         if projection != "full" and k != 0 and not external_projection:
             self.projection = build_projection(
@@ -137,25 +128,15 @@ class LinformerAttention(nn.Module):
                 keep_scale=keep_scale,
                 bias=projection_bias,
             )
-        b_rows = k if self.has_exact_keys else None  # the paper's attention has no b
-        self.row_bias = window_attention.build_row_bias(projection, b_rows, num_heads)
+        rows = k if self.has_exact_keys else None  # the paper's attention has no bias of rows
+        self.row_bias = build_row_bias(projection, rows, num_heads)
         reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
 
     def reset_parameters(self) -> None:
         reset_linear(self.q_proj, self.k_proj, self.v_proj, self.out_proj)
-        window_attention.reset_row_bias(self)
+        reset_row_bias(self.row_bias)
         if self.projection is not None:
             self.projection.reset_parameters()
-
-    @property
-    def plan(self) -> Plan | None:
-        """The fixed order of the matrix products, or None. `full` ignores `plan.shorten`."""
-        return self._plan
-
-    @plan.setter
-    def plan(self, plan: Plan | None) -> None:
-        check_plan(plan, self.kind, exact_keys=self.has_exact_keys)
-        self._plan = plan
 
     @property
     def has_exact_keys(self) -> bool:

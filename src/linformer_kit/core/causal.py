@@ -33,13 +33,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import causal_trace, checks
-from .chunk_attention import Keys, attend_chunks, hidden_bias
+from .chunk_attention import Keys, attend_chunks
 from .chunks import in_chunks
 from .cpu.blocks import rows_in_block, use_row_blocks
 from .cpu.predicate import eager_on_cpu
 from .dropout import drop_rows
 from .heads import RotaryHeads
 from .numerics import at_least_float32
+from .plain_sdpa import hidden_bias
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from .cpu.chunk_attention import attend_chunks_on_cpu, use_cpu_chunks
-from .plain_sdpa import hidden
 from .sdpa import sdpa
 
 
@@ -27,11 +26,6 @@ class Keys(NamedTuple):
     key: Tensor  # near: (B, C + P - 1, W, G, D); far: (B, C or 1, L, G, D)
     value: Tensor
     bias: Tensor | None  # near: (B or 1, C or 1, 1, W or 1, P*W); far: (B or 1, C or 1, H or 1, L)
-
-
-def hidden_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
-    """0 where `visible`, else the bias of a hidden key."""
-    return torch.where(visible, 0.0, hidden(dtype)).to(dtype)
 
 
 def attend_chunks(

@@ -13,7 +13,8 @@ from torch.utils.checkpoint import checkpoint
 from . import checks, encoder_trace
 from .attention import DropoutKind, LinformerAttention
 from .cost import EncoderShape
-from .cpu.blocks import map_row_blocks, map_sample_groups
+from .cpu.blocks import use_row_blocks
+from .cpu.encoder_layer import encoder_layer_in_blocks
 from .cpu.predicate import under_transform
 from .dropout import dropout
 from .feedforward import FeedForward
@@ -70,31 +71,17 @@ class EncoderLayer(nn.Module):
     ) -> Any:
         """x (B, N, M) -> (B, N, M); x is finite at padded positions too; mask (B, N) or None.
 
-        `need_weights` returns (output, attention weights (B, H, N, R)). In inference on a CPU the
-        layer is applied to groups of samples, and after the compression to blocks of rows.
+        `need_weights` returns (output, attention weights (B, H, N, R)).
         """
         if need_weights:
             return encoder_trace.layer_with_weights(self, x, mask, projection)
-
-        def forward(samples: slice) -> Tensor:
-            some, source = x[samples], self.attention_input(x[samples])
-            real = None if mask is None else mask[samples]
-            if self.attention.has_exact_keys:
-                attended = self.attention(source, mask=real, projection=projection)
-                return map_row_blocks(
-                    lambda _, *rows: self.after_attention(*rows), some, attended, **blocks
-                )
-            kv, source = self.attention.compress_self(source, mask=real, projection=projection)
-
-            def rest(part: slice, rows: Tensor, source_rows: Tensor) -> Tensor:
-                attended = self.attention.attend(source_rows, kv.samples(part))
-                return self.after_attention(rows, attended)
-
-            return map_row_blocks(rest, some, source, **blocks)
-
-        width = max(self.attention.dim, self.attention.num_heads * self.attention.head_dim)
-        blocks: Any = {"width": width, "training": self.training}
-        return map_sample_groups(forward, x, **blocks)
+        if use_row_blocks(x, training=self.training):
+            return encoder_layer_in_blocks(self, x, mask, projection)
+        source = self.attention_input(x)
+        if self.attention.has_exact_keys:
+            return self.after_attention(x, self.attention(source, mask=mask, projection=projection))
+        kv, source = self.attention.compress_self(source, mask=mask, projection=projection)
+        return self.after_attention(x, self.attention.attend(source, kv))
 
     def attention_input(self, x: Tensor) -> Tensor:
         return self.attention_norm(x) if self.norm == "pre" else x
@@ -135,8 +122,7 @@ class LinformerEncoder(nn.Module):
             `attention_dropout` on the attention, by default the same; `activation_dropout` on the
             hidden layer of the feed-forward part.
         gradient_checkpointing: in training save only the input of each layer and recompute the rest
-            in the backward pass: less memory, about a third more time. May be set later. Transforms
-            of torch.func do not support it; under them everything is saved.
+            in the backward pass: less memory, about a third more time; not under torch.func.
 
     mask (B, N) is True at real positions. Padded positions never affect an output or a gradient;
     output rows there are zero.
@@ -181,10 +167,8 @@ class LinformerEncoder(nn.Module):
         checks.one_of("norm", norm, get_args(Norm))
         checks.probability("dropout", dropout)
         k_of_layer = check_k_of_layers(k, depth, projection, sharing, max_length)
-        self.dim, self.dropout = dim, dropout
-        self.gradient_checkpointing = gradient_checkpointing
+        self.dim, self.dropout, self.gradient_checkpointing = dim, dropout, gradient_checkpointing
         shared = sharing == "layerwise" and projection != "full" and any(k_of_layer)
-
         checks.layer_numbers("full_layers", full_layers, depth)
 
         def layer(number: int) -> EncoderLayer:

@@ -17,6 +17,11 @@ def hidden(dtype: torch.dtype) -> float:
     return max(-1e30, torch.finfo(dtype).min / 2)
 
 
+def hidden_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
+    """0 where `visible`, else the bias of a hidden key."""
+    return torch.where(visible, 0.0, hidden(dtype)).to(dtype)
+
+
 def split_heads(x: Tensor, heads: int) -> Tensor:
     """(B, N, heads*D) -> (B, heads, N, D), a view."""
     return x.unflatten(2, (heads, -1)).transpose(1, 2)

@@ -69,6 +69,7 @@ def plan_for(layer: LinformerAttention, context: Tensor, queries: int) -> Plan:
     """
     foldable = is_unmodified_linear(layer.q_proj) and is_unmodified_linear(layer.out_proj)
     if layer.plan is not None:
+        check_plan(layer.plan, layer.kind, exact_keys=layer.has_exact_keys)
         return layer.plan if foldable else Plan(layer.plan.shorten, "fused")
     if torch.compiler.is_compiling():
         # Sizes may be symbols, and one plan is used for all of them: the one for long inputs.

@@ -38,7 +38,7 @@ class Compression:
     """E and F of one batch. `keep` (B, R): False at rows made of padding alone; None: all real."""
 
     keep: Tensor | None = None
-    bias: Tensor | None = None  # (P, T, R)
+    bias: Tensor | None = None  # (P, T, R), see `biased_projection.py`
     commutes = True  # whether E (X W) = (E X) W
 
     def compress_input(self, x: Tensor) -> Tensor:
@@ -153,7 +153,7 @@ class Projection(nn.Module):
 
 
 class StoredProjection(Projection):
-    """A stored E (and F): `weight` (P, T, k, max_length). `bias` (P, T, k): of its rows, if any."""
+    """A stored E (and F): `weight` (P, T, k, max_length)."""
 
     learned: bool  # else `weight` is a buffer
     weight: Tensor
@@ -166,11 +166,9 @@ class StoredProjection(Projection):
         sides: int,
         heads: int,
         keep_scale: bool = True,
-        bias: bool = False,
     ) -> None:
         super().__init__(k=k, max_length=max_length)
         self.keep_scale = keep_scale
-        self.bias = nn.Parameter(torch.empty(sides, heads, k)) if bias else None
         weight = torch.empty(sides, heads, k, max_length)
         if self.learned:
             self.weight = nn.Parameter(weight)
@@ -190,9 +188,7 @@ class StoredProjection(Projection):
         scale = None
         if self.keep_scale and not (complete and mask is None):
             scale = _scale(weight, length, mask).view(-1, sides, heads, count)
-        result = MatrixCompression(present, sides=sides, heads=heads, scale=scale, mask=mask)
-        result.bias = None if self.bias is None else self.bias[:, :, :count]
-        return result
+        return MatrixCompression(present, sides=sides, heads=heads, scale=scale, mask=mask)
 
     def _first_rows(self, rows: int | None) -> Tensor:
         return self.weight if rows is None else self.weight[:, :, :rows]
@@ -204,7 +200,7 @@ class StoredProjection(Projection):
 
 
 class LinearProjection(StoredProjection):
-    """The paper's learned E and F, which have no bias; with one, row j is E_j X W + bias_j.
+    """The paper's learned E and F.
 
     Initialised with variance 1/max_length, so that a row of E X has the variance of a row of X.
     For the same reason an input that lacks positions (shorter than max_length, or padded) has its
@@ -220,8 +216,6 @@ class LinearProjection(StoredProjection):
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
-        if self.bias is not None:
-            nn.init.zeros_(self.bias)
 
 
 def _first_columns(matrix: Tensor, length: int) -> Tensor:

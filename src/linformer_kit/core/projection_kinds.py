@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, get_args
 
 from . import checks
+from .biased_projection import BiasedProjection
 from .dynamic_projection import DynamicProjection
 from .fixed_projection import FixedProjection
 from .projection import LinearProjection, Projection
@@ -37,10 +38,17 @@ def sides_and_heads(sharing: Sharing, num_kv_heads: int) -> tuple[int, int]:
     return sides, heads
 
 
-def check_projection(projection: str, sharing: str, k: int | None, max_length: int | None) -> None:
-    """Refuse undefined combinations."""
+def check_projection(
+    projection: str, sharing: str, k: int | None, max_length: int | None, *, bias: bool = False
+) -> None:
+    """Refuse undefined combinations. `bias`: whether the rows of E have one."""
     checks.one_of("projection", projection, PROJECTIONS)
     checks.one_of("sharing", sharing, SHARINGS)
+    if bias and projection != "linear":
+        raise ValueError(
+            f"only projection='linear' has a bias: got projection_bias=True, "
+            f"projection={projection!r}. Leave projection_bias False."
+        )
     if max_length is not None:
         checks.positive("max_length", max_length)
     if projection == "full":
@@ -67,14 +75,6 @@ def check_projection(projection: str, sharing: str, k: int | None, max_length: i
             )
 
 
-def check_projection_bias(bias: bool, projection: str) -> None:
-    if bias and projection != "linear":
-        raise ValueError(
-            f"only projection='linear' has a bias: got projection_bias=True, "
-            f"projection={projection!r}. Leave projection_bias False."
-        )
-
-
 def build_projection(
     projection: ProjectionKind,
     *,
@@ -97,10 +97,10 @@ def build_projection(
         return MeanProjection(k=k, max_length=max_length)
     if projection == "max":
         return MaxProjection(k=k, max_length=max_length)
-    options: dict[str, bool] = {"bias": True} if bias else {}
-    learned = {"linear": LinearProjection, "fixed": FixedProjection, "conv": ConvProjection}
-    return learned[projection](
-        k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale, **options
+    linear = BiasedProjection if bias else LinearProjection
+    stored = {"linear": linear, "fixed": FixedProjection, "conv": ConvProjection}
+    return stored[projection](
+        k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale
     )
 
 

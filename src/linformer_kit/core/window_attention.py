@@ -24,7 +24,6 @@ D head size, M model size.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -32,16 +31,22 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import checks
-from .chunk_attention import Keys, attend_chunks, hidden_bias
+from .chunk_attention import Keys, attend_chunks
 from .chunks import in_chunks, out_of_chunks
 from .compressed_kv import CompressedKV
-from .cpu.predicate import is_unmodified_linear
-from .cpu.window_attention import Inputs, Layout, attend_with_window_on_cpu, use_cpu_window
-from .dropout import drop_rows, dropout
-from .plain_sdpa import attention_weights, hidden, join_heads, repeat_kv, zero_padding
+from .cpu.window_layer import use_cpu_window, window_layer_on_cpu
+from .dropout import drop_rows
+from .plain_sdpa import hidden_bias, zero_padding
 from .plan import plan_for
-from .projection_kinds import LEARNED, NOT_A_MATRIX, SEGMENT_KINDS
 from .sdpa import sdpa
+from .window_rows import (
+    has_rows,
+    row_bias_of_chunks,
+    rows_from_input,
+    segment_of,
+    used_window,
+    weight_dropout,
+)
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
@@ -83,18 +88,6 @@ def switch_off(model: nn.Module, branch: Literal["rows", "window"]) -> None:
             layer.branch = "window" if branch == "rows" else "rows"  # type: ignore[assignment]
 
 
-def build_row_bias(kind: str, k: int | None, num_heads: int) -> nn.Parameter | None:
-    """b (H, k), or (H, 1) for `conv`, whose number of rows depends on the input."""
-    if not k or kind not in LEARNED:
-        return None
-    return nn.Parameter(torch.zeros(num_heads, 1 if kind == "conv" else k))
-
-
-def reset_row_bias(layer: LinformerAttention) -> None:
-    if layer.row_bias is not None:
-        nn.init.zeros_(layer.row_bias)
-
-
 def forward(
     layer: LinformerAttention,
     x: Tensor,
@@ -105,128 +98,24 @@ def forward(
     """The forward pass of a layer with a window or global tokens: x (B, N, M) -> (B, N, M)."""
     if context is not None:
         raise not_cross_attention(layer)
-    if _on_cpu(layer, x):
-        return zero_padding(_forward_on_cpu(layer, zero_padding(x, mask), mask, projection), mask)
-    query, key, value, rows = _heads(layer, x, mask, projection)
+    if use_cpu_window(layer, x):
+        return zero_padding(
+            window_layer_on_cpu(layer, zero_padding(x, mask), mask, projection), mask
+        )
+    query, key, value, rows = window_heads(layer, x, mask, projection)
     mixed = attend_with_window(
         query,
         key,
         value,
         rows,
         layer.row_bias,
-        window=_window(layer),
+        window=used_window(layer),
         global_tokens=layer.global_tokens,
         mask=mask,
-        segment=_segment(layer, projection),
-        drop=_weight_dropout(layer),
+        segment=segment_of(layer, projection),
+        drop=weight_dropout(layer),
     )
     return zero_padding(layer.out_proj(mixed.flatten(2)), mask)
-
-
-def _on_cpu(layer: LinformerAttention, x: Tensor) -> bool:
-    """Whether the layer can be computed block by block, see `cpu/window_attention.py`.
-
-    Rows of keys and values, instead of the input, need all keys first.
-    """
-    return (
-        _window(layer) > 0
-        and x.shape[1] > layer.global_tokens
-        and not _weight_dropout(layer)
-        and use_cpu_window(layer, x)
-        and (not _has_rows(layer) or _from_input(layer, x))
-    )
-
-
-def _forward_on_cpu(
-    layer: LinformerAttention, x: Tensor, mask: Tensor | None, projection: Projection | None
-) -> Tensor:
-    """x (B, N, M), zero at padding -> (B, N, M)."""
-    length, heads, seen = x.shape[1], layer.num_heads, layer.global_tokens
-    window, segment = min(layer.window, length), _segment(layer, projection)
-    rows = factor = head_bias = far_bias = far_shift = None
-    if _has_rows(layer):
-        plan = plan_for(layer, x, length)
-        rows, x = layer._key_and_value(x, mask, projection, plan, reader=True)
-        rows = rows._replace(key=repeat_kv(rows.key, heads), value=repeat_kv(rows.value, heads))
-    if layer.training and layer.dropout and layer.dropout_kind == "rows":
-        factor = dropout(x.new_ones(*x.shape[:2], heads, 1), layer.dropout, True)
-        if rows is not None:
-            rows = rows._replace(value=drop_rows(rows.value, layer.dropout, True))
-    if rows is not None:
-        count = rows.key.shape[2]
-        if layer.row_bias is not None:
-            head_bias = F.pad(layer.row_bias.expand(-1, count), (seen, 0))
-        far_bias = weight_of_rows(
-            length, count, mask, window=window, seen=seen, segment=segment, like=x,
-            relative=layer.row_bias is not None,
-        )  # fmt: skip
-        if segment is None and not seen:  # the same for all rows of a chunk
-            far_bias, far_shift = None, far_bias[..., 0]
-    if seen and (far_bias is not None or mask is not None):
-        far_bias = _with_global_bias(far_bias, mask, seen, x)
-
-    def plain(x: Tensor, *tensors: Tensor) -> Tensor:
-        weights, (row_key, row_value, row_bias) = tensors[:8], tensors[8:]
-        query, key, value = (
-            F.linear(x, *weights[i : i + 2]).unflatten(2, (heads, -1)) for i in (0, 2, 4)
-        )
-        mixed = attend_with_window(
-            query,
-            key,
-            value if factor is None else value * factor,
-            None if rows is None else CompressedKV(row_key, row_value, None),
-            None if row_bias is None else row_bias[:, seen:],
-            window=window,
-            global_tokens=seen,
-            mask=mask,
-            segment=segment,
-        )
-        return F.linear(mixed.flatten(2), *weights[6:])
-
-    linears = (layer.q_proj, layer.k_proj, layer.v_proj, layer.out_proj)
-    inputs = Inputs(
-        x,
-        *(tensor for linear in linears for tensor in (linear.weight, linear.bias)),
-        *((None, None) if rows is None else rows[:2]),
-        head_bias,
-    )
-    layout = Layout(
-        heads=heads,
-        window=window,
-        seen=seen,
-        key_bias=None if mask is None else hidden_bias(mask, x.dtype),
-        far_bias=far_bias,
-        far_shift=far_shift,
-        value_factor=factor,
-        plain=plain,
-    )
-    return attend_with_window_on_cpu(inputs, layout)
-
-
-def _with_global_bias(bias: Tensor | None, mask: Tensor | None, seen: int, x: Tensor) -> Tensor:
-    """The bias of global positions before that of rows (B or 1, C, R): (B or 1, C or 1, L)."""
-    first = x.new_zeros(1, 1, seen)
-    if mask is not None:
-        first = hidden_bias(mask[:, None, :seen], x.dtype)
-    if bias is None:
-        return first
-    sizes = (max(first.shape[0], bias.shape[0]), bias.shape[1], -1)
-    return torch.cat((first.expand(sizes), bias.expand(sizes)), dim=2)
-
-
-def _weight_dropout(layer: LinformerAttention) -> float:
-    return layer.dropout if layer.training and layer.dropout_kind == "weights" else 0.0
-
-
-def _has_rows(layer: LinformerAttention) -> bool:
-    return bool(layer.k) and layer.branch != "window"
-
-
-def _from_input(layer: LinformerAttention, x: Tensor) -> bool:
-    """Whether the rows are compressed from the input, not from keys and values."""
-    unmodified = is_unmodified_linear(layer.k_proj) and is_unmodified_linear(layer.v_proj)
-    by_input = plan_for(layer, x, x.shape[1]).shorten == "input" and unmodified
-    return layer.kind in NOT_A_MATRIX or by_input
 
 
 def not_cross_attention(layer: LinformerAttention) -> ValueError:
@@ -237,7 +126,7 @@ def not_cross_attention(layer: LinformerAttention) -> ValueError:
     )
 
 
-def _heads(
+def window_heads(
     layer: LinformerAttention,
     x: Tensor,
     mask: Tensor | None,
@@ -249,7 +138,7 @@ def _heads(
     key = layer.k_proj(x).unflatten(2, (layer.num_kv_heads, -1))
     value = layer.v_proj(x).unflatten(2, (layer.num_kv_heads, -1))
     rows = None
-    if _has_rows(layer):
+    if has_rows(layer):
         rows = _rows(layer, x, key, value, mask, projection)
     if layer.dropout_kind == "rows":
         value = drop_rows(value, layer.dropout, layer.training)
@@ -267,7 +156,7 @@ def _rows(
     projection: Projection | None,
 ) -> CompressedKV:
     """The compressed rows, of the input or of the keys and values, which are known already."""
-    if _from_input(layer, x):
+    if rows_from_input(layer, x):
         return layer._key_and_value(x, mask, projection, plan_for(layer, x, x.shape[1]))[0]
     return compress_heads(layer.compression_of(x, mask, projection), key, value, mask)
 
@@ -280,71 +169,6 @@ def compress_heads(
         key, value = (rows.masked_fill(~mask[..., None, None], 0.0) for rows in (key, value))
     key, value = compression.compress_keys(key, 0), compression.compress_keys(value, 1)
     return CompressedKV(*compression.add_bias(key, value), compression.keep)
-
-
-def trace(
-    layer: LinformerAttention,
-    x: Tensor,
-    mask: Tensor | None,
-    context: Tensor | None,
-    projection: Projection | None,
-) -> tuple[Tensor, Tensor]:
-    """As forward, and the attention weights (B, H, N, R + N): to the rows, then to the positions.
-
-    Those of full attention are materialised: the weight of a position that is not seen is zero.
-    """
-    checks.sequence("x", x, layer.dim, mask=mask)
-    if context is not None:
-        raise not_cross_attention(layer)
-    query, key, value, rows = _heads(layer, x, mask, projection)
-    length, window = x.shape[1], _window(layer)
-    seen = min(layer.global_tokens, length)
-    position = torch.arange(length, device=x.device)
-    of_global = position < seen
-    visible = of_global | of_global[:, None]
-    if window:
-        chunk = position // window
-        visible = visible | ((chunk[:, None] - chunk).abs() <= 1)
-    visible = visible[None] if mask is None else visible & mask[:, None]  # (B or 1, N, N)
-    bias = hidden_bias(visible, x.dtype)[:, None]  # (B or 1, 1, N, N)
-    if rows is not None:
-        of_rows = row_bias_of_chunks(
-            length,
-            rows.key.shape[2],
-            mask,
-            layer.row_bias,
-            window=window,
-            seen=seen,
-            segment=_segment(layer, projection),
-            like=query,
-        )
-        of_rows = of_rows[:, position // window if window else position * 0].transpose(1, 2)
-        of_rows = of_rows.masked_fill(of_global[:, None], hidden(x.dtype))  # (B or 1, H or 1, N, R)
-        sizes = (max(len(bias), len(of_rows)), of_rows.shape[1], length, -1)
-        bias = torch.cat((of_rows.expand(sizes), bias.expand(sizes)), dim=3)
-        key = torch.cat((rows.key.transpose(1, 2), key), dim=1)
-        value = torch.cat((rows.value.transpose(1, 2), value), dim=1)
-    weights = attention_weights(query.transpose(1, 2), key.transpose(1, 2), None, bias)
-    if mask is not None:
-        weights = weights.masked_fill(~mask[:, None, :, None], 0.0)
-    used = weights
-    if layer.training and layer.dropout_kind == "weights":
-        used = F.dropout(weights, layer.dropout)
-    mixed = used @ repeat_kv(value.transpose(1, 2), layer.num_heads)
-    return zero_padding(layer.out_proj(join_heads(mixed)), mask), weights
-
-
-def _window(layer: LinformerAttention) -> int:
-    return 0 if layer.branch == "rows" else layer.window
-
-
-def _segment(layer: LinformerAttention, projection: Projection | None) -> int | None:
-    """The length of a segment, None for kinds whose rows mix all positions."""
-    projection = layer.projection if projection is None else projection
-    if not layer.k or projection is None or layer.kind not in SEGMENT_KINDS:
-        return None
-    assert projection.max_length is not None
-    return math.ceil(projection.max_length / layer.k)
 
 
 def attend_with_window(
@@ -439,74 +263,3 @@ def _with_global_keys(
         torch.cat((value, far.value), dim=2),
         torch.cat((bias.expand(sizes), far.bias.expand(sizes)), dim=3),
     )
-
-
-def row_bias_of_chunks(
-    length: int,
-    rows: int,
-    mask: Tensor | None,
-    row_bias: Tensor | None,
-    *,
-    window: int,
-    seen: int,
-    segment: int | None,
-    like: Tensor,
-) -> Tensor:
-    """log (m_cj / m_j) + b for every chunk and row, (B or 1, C, H or 1, R), very low where
-    m_cj = 0. Without a learned b, row_bias (H, R or 1), segments are counted: log m_cj.
-    """
-    bias = weight_of_rows(
-        length,
-        rows,
-        mask,
-        window=window,
-        seen=seen,
-        segment=segment,
-        relative=row_bias is not None,
-        like=like,
-    )[:, :, None]
-    return bias if row_bias is None else bias + row_bias
-
-
-def weight_of_rows(
-    length: int,
-    rows: int,
-    mask: Tensor | None,
-    *,
-    window: int,
-    seen: int,
-    segment: int | None,
-    relative: bool,
-    like: Tensor,
-) -> Tensor:
-    """log (m_cj / m_j) for every chunk and row, (B or 1, C, R), very low where m_cj = 0.
-
-    `seen`: the number of global positions. `relative=False` gives log m_cj for segments. `like`: a
-    tensor of the device and dtype.
-    """
-    device = like.device
-    if mask is None:
-        mask = torch.ones(1, length, dtype=torch.bool, device=device)
-    real = F.pad(mask.long().cumsum(1), (1, 0))  # (B or 1, N + 1): the positions before each
-    outside = mask & (torch.arange(length, device=device) >= seen)
-    before = F.pad(outside.long().cumsum(1), (1, 0))
-    size = window or length
-    start = torch.arange(0, length, size, device=device)  # of each chunk
-    first = (start - window).clamp_min(0)  # the window of chunk c: first[c] <= i < last[c]
-    last = (start + 2 * window).clamp_max(length) if window else first
-    if segment is None:
-        inside = before[:, last] - before[:, first]  # (B or 1, C)
-        left = (before[:, -1:] - inside)[..., None]
-        total = real[:, -1, None, None]
-    else:
-        begin = torch.arange(rows, device=device) * segment
-        end = (begin + segment).clamp_max(length)
-        both_first = torch.maximum(begin, first[:, None])  # (C, R)
-        both_last = torch.maximum(torch.minimum(end, last[:, None]), both_first)
-        inside = before[:, both_last] - before[:, both_first]  # (B or 1, C, R)
-        left = (before[:, end] - before[:, begin])[:, None] - inside
-        total = (real[:, end] - real[:, begin])[:, None]
-    logs = left.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).log()
-    if segment is None or relative:
-        logs = logs - total.clamp_min(1).to(logs.dtype).log()
-    return torch.where(left > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)

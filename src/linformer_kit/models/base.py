@@ -15,7 +15,7 @@ from ..core.positions import LearnedPositions
 from ..core.projection import Projection
 from ..core.resize import resize_max_length
 from ..core.short_conv import ShortConv
-from ..core.window_attention import reset_row_bias
+from ..core.window_rows import reset_row_bias
 from .config import LinformerConfig
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
             if callable(reset):  # mean and max have nothing to learn
                 reset()
         elif isinstance(module, LinformerAttention):
-            reset_row_bias(module)
+            reset_row_bias(module.row_bias)
         elif isinstance(module, LearnedPositions):
             init.normal_(module.weight, std=self.config.initializer_range)
         else:
