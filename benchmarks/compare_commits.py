@@ -28,10 +28,11 @@ CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 LENGTHS, KS = (512, 4096, 16384), (32, 256)
 
 
-def cases_of(lengths: list[int], ks: list[int], only: str) -> list[dict[str, Any]]:
+def cases_of(lengths: list[int], ks: list[int], only: str, *, window: int) -> list[dict[str, Any]]:
     """Attention and encoder layers, inference and training, then generation."""
+    near = {"window": window} if window else {}
     cases: list[dict[str, Any]] = [
-        {"kind": kind, "mode": mode, "n": n, "k": min(k, n)}
+        {"kind": kind, "mode": mode, "n": n, "k": min(k, n), **near}
         for kind in ("attention", "encoder")
         for mode in ("inference", "training")
         for n in lengths
@@ -64,7 +65,7 @@ def work_of(case: dict[str, Any], dim: int) -> Any:
                     _, state = decoder.step(tokens, state)
 
         return steps
-    sizes |= {"max_length": n, "k": k}
+    sizes |= {"max_length": n, "k": k, **{name: case[name] for name in case if name == "window"}}
     encoder = case["kind"] == "encoder"
     model = LinformerEncoder(**sizes, depth=1) if encoder else LinformerAttention(**sizes)
     x = torch.randn(max(1, 4096 // n), n, dim)
@@ -189,6 +190,7 @@ def main() -> None:
     parser.add_argument("--new", type=Path, help="the src folder of the new tree")
     parser.add_argument("--lengths", type=int, nargs="+", default=list(LENGTHS))
     parser.add_argument("--ks", type=int, nargs="+", default=list(KS))
+    parser.add_argument("--window", type=int, default=0, help="of attention and encoder layers")
     parser.add_argument("--dim", type=int, default=512, help="the model size")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each worker per case")
     parser.add_argument("--runs", type=int, default=3, help="runs per turn; the best counts")
@@ -226,7 +228,7 @@ def main() -> None:
     options.output.parent.mkdir(parents=True, exist_ok=True)
     below = 0
     with options.output.open("a") as file:
-        for case in cases_of(options.lengths, options.ks, options.only):
+        for case in cases_of(options.lengths, options.ks, options.only, window=options.window):
             best = dict.fromkeys(workers, float("inf"))
             for turn in range(options.rounds):
                 for name in sorted(workers, reverse=bool(turn % 2)):
