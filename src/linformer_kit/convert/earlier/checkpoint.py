@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from ... import models
+from ...core.biased_projection import BiasedProjection
 from ...core.encoder import LinformerEncoder
 from ...errors import UserError, user_input
 from ..family import expand
@@ -328,7 +329,8 @@ def _matrices(encoder: Any) -> list[tuple[Tensor, Tensor]]:
     for layer in encoder.layers:
         own, k = layer.attention.projection or encoder.projection, layer.attention.k
         weight = own._first_rows(None if own.k == k else k).detach()
-        bias = weight.new_zeros(weight.shape[:3]) if own.bias is None else own.bias[:, :, :k]
+        biased = isinstance(own, BiasedProjection)
+        bias = own.bias[:, :, :k] if biased else weight.new_zeros(weight.shape[:3])
         found.append((weight.expand(2, -1, -1, -1), bias.detach().expand(2, -1, -1)))
     if own.keep_scale:
         warnings.warn(
