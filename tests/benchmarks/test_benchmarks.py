@@ -22,6 +22,7 @@ from benchmarks import (
     loss_memory,
     onnx_time,
     peers,
+    predict_file,
     roofline,
 )
 from linformer_kit.bench.gemm import step_flops
@@ -241,3 +242,12 @@ def test_what_is_missing_is_named_with_the_remedy(blocked, message):
     assert answer.returncode == 2
     assert message in answer.stderr
     assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_file_of_documents_is_answered_killed_and_resumed(tmp_path):
+    sizes = "--documents 40 --longest 300 --hidden 8 --sample 20 --rounds 1 --tokens-per-batch 64"
+    record = predict_file.main(["--folder", str(tmp_path), *sizes.split()])
+    assert record["file"]["every_row_once_and_in_order"]
+    assert record["file"]["totals"]["tokens_read"] == record["file"]["totals"]["tokens_total"]
+    assert record["padding"]["same_labels"]

@@ -223,7 +223,30 @@ def predict(
     texts: Annotated[
         list[str] | None, typer.Argument(help="Texts; by default standard input.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="A file with a text a line.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file with a text a line; with --out also CSV, TSV, JSON lines, parquet, a "
+            "folder of texts, or - for standard input."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Where answers are written, beside the columns of --file; resumable."),
+    ] = None,
+    column: Annotated[
+        str | None, typer.Option(help="The column of --file with the texts (by default the run's).")
+    ] = None,
+    file_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="Of --file: text, csv, tsv, jsonl, parquet (by default its suffix)."
+        ),
+    ] = None,
+    tokens_per_batch: Annotated[
+        int | None,
+        typer.Option(help="Tokens in a batch, with --out.", min=1, max=limits.LENGTH),
+    ] = None,
     model: Annotated[
         str, typer.Option(help="Which model: best, last, or the step of a checkpoint.")
     ] = "best",
@@ -269,6 +292,31 @@ def predict(
             seed=seed,
         )
         silence_libraries()
+        if out is not None:
+            if texts:
+                raise UserError(
+                    "--out is for --file or standard input, not for texts: leave it out."
+                )
+            from .predict_files import answer_file
+
+            answer_file(
+                folder,
+                "-" if file is None else str(file),
+                out,
+                column=column,
+                file_format=file_format,
+                tokens_per_batch=tokens_per_batch,
+                which=model,
+                options=chosen,
+                onnx=onnx,
+                on_overflow=on_overflow,
+            )
+            return
+        for name, value in (
+            ("column", column), ("format", file_format), ("tokens-per-batch", tokens_per_batch),
+        ):  # fmt: skip
+            if value is not None:
+                raise UserError(f"--{name} has no effect without --out: got {value}.")
         from ..predict.answers import Options, predict_texts
 
         options = Options(**chosen)
@@ -411,12 +459,14 @@ def _texts(
     elif file is not None:
         from ..data.files import Limits, kind_of, lines
 
+        if file.is_dir():
+            raise UserError(f"{file} is a folder: name the file for its answers with --out.")
         if not file.is_file():
             raise UserError(f"there is no file {file}.")
         if kind_of(file) in refused:
             raise UserError(
-                f"{file} is a table, and --file reads a text a line: its header and its separators "
-                "would be read as text. Write the column with the texts to a .txt file."
+                f"{file} is a table, and without --out a text a line is read: its header and its "
+                "separators would be read as text. Name the file for its answers with --out."
             )
         yield from (line.rstrip("\r\n") for line in lines(file, Limits()))
     else:

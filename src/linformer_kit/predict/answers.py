@@ -6,7 +6,7 @@ in batches of at most `tokens_per_batch` tokens, padding included.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -94,9 +94,15 @@ class Predictor:
         if tokenizer is None and getattr(self.model.config, "feature_size", None) is None:
             raise UserError(f"{self.path} has no tokenizer.json, which its model needs.")
         self.task = PREDICTORS[config.task](self.model, tokenizer, config, options, self.policy)
+        self.options = options
+        self.onnx = onnx
         self.tokens_per_batch = tokens_per_batch
         self._extended: tuple[int | None, Any] = (None, self.model)
         torch.manual_seed(options.seed)
+
+    def settings(self) -> dict[str, Any]:
+        """What the answers depend on beside the model and the policy."""
+        return asdict(self.options) | {"onnx": None if self.onnx is None else str(self.onnx)}
 
     def question(self, text: str) -> Question:
         """A text, encoded; a UserError if it cannot be answered."""

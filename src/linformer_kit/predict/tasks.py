@@ -73,6 +73,7 @@ class TaskPredictor:
     equal_lengths = False  # whether the pieces of a batch must have one length
     alone = False  # whether every piece is a batch of its own
     prompt = False  # whether the text is continued
+    columns: tuple[str, ...] = ("predictions",)  # of the answers in a table, see `result`
 
     def __init__(
         self, model: Any, tokenizer: Any, config: RunConfig, options: Options, policy: OnOverflow
@@ -134,6 +135,16 @@ class TaskPredictor:
     def merge(self, question: Question, outputs: list[Any]) -> list[dict[str, Any]]:
         raise NotImplementedError
 
+    def result(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        """Answers as the columns of a table: the best one, its score, and all of them."""
+        best = answers[0] if answers else {}
+        known = {
+            "prediction": best.get("text"),
+            "prediction_score": best.get("score"),
+            "predictions": answers,
+        }
+        return {name: known[name] for name in self.columns}
+
 
 @dataclass(frozen=True)
 class _Masks:
@@ -144,6 +155,12 @@ class _Masks:
 
 class FillMask(TaskPredictor):
     """The likeliest tokens for each mask, in the piece that shows most of what is around it."""
+
+    columns = ("prediction", "prediction_score", "predictions")
+
+    def result(self, answers: list[dict[str, Any]]) -> dict[str, Any]:
+        """The best one is a token for the first mask."""
+        return super().result(answers) | {"prediction": answers[0]["token"]}
 
     def encode(self, text: str) -> Question:
         ids = self.tokens(text).ids
@@ -221,6 +238,11 @@ def _logits_at(model: Any, batch: dict[str, torch.Tensor], rows: Any, columns: A
 class Classify(TaskPredictor):
     """The likeliest labels; the probabilities of pieces are averaged, weighted by their tokens."""
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        more = ("predictions",) if self.options.top > 1 else ()
+        self.columns = ("prediction", "prediction_score", *more)
+
     def encode(self, text: str) -> Question:
         if self.tokenizer is not None:
             return super().encode(text)
@@ -260,6 +282,7 @@ class GoOn(TaskPredictor):
 
     equal_lengths = True
     prompt = True
+    columns = ("prediction",)
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -301,6 +324,8 @@ class GoOn(TaskPredictor):
 
 class Translate(TaskPredictor):
     """The translation. Pieces end where a sentence or a word ends; theirs are joined."""
+
+    columns = ("prediction",)
 
     def encode(self, text: str) -> Question:
         encoding = self.tokens(text)

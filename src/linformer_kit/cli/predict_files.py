@@ -1,0 +1,97 @@
+"""`linformer predict RUN --file IN --out OUT`: the options, the progress and the exit code."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn
+from rich.progress import Progress as Bar
+
+from ..config.schema import Format
+from ..errors import UserError
+
+if TYPE_CHECKING:
+    from ..predict.file_job import Progress
+    from ..runs.folder import RunFolder
+
+EVERY = 10.0  # seconds between two lines of progress
+
+
+def answer_file(
+    folder: "RunFolder",
+    name: str,
+    out: Path,
+    *,
+    column: str | None,
+    file_format: str | None,
+    tokens_per_batch: int | None,
+    which: str,
+    options: dict[str, Any],
+    onnx: Path | None,
+    on_overflow: str | None,
+) -> None:
+    """Answer a file. Exit code 2 if a row has no answer."""
+    if file_format not in (None, *get_args(Format)):
+        raise UserError(
+            f"--format must be one of {', '.join(get_args(Format))}: got {file_format!r}."
+        )
+    from ..predict.answers import TOKENS_PER_BATCH, Options, Predictor
+    from ..predict.file_job import predict_file
+
+    predictor = Predictor(
+        folder,
+        which=which,
+        options=Options(**{"top": 1} | options),
+        onnx=onnx,
+        on_overflow=on_overflow,
+        tokens_per_batch=tokens_per_batch or TOKENS_PER_BATCH,
+    )
+    with _progress() as tell:
+        totals = predict_file(
+            predictor,
+            folder.config(),
+            name,
+            out,
+            column=column,
+            format=cast("Format", file_format or "auto"),
+            say=lambda text: typer.echo(f"linformer: {text}", err=True),
+            tell=tell,
+        )
+    for line in totals.lines(predictor.policy):
+        typer.echo(f"{out}: {line}", err=True)
+    if not totals.complete:
+        raise typer.Exit(2)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[["Progress"], None]]:
+    """A bar on a terminal; elsewhere a line on standard error now and then."""
+    if not sys.stderr.isatty():
+        last = time.monotonic()
+
+        def tell_line(progress: "Progress") -> None:
+            nonlocal last
+            if time.monotonic() - last > EVERY:
+                last = time.monotonic()
+                typer.echo(progress.line(), err=True)
+
+        yield tell_line
+        return
+    columns = (BarColumn(), TextColumn("{task.description}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("reading", total=None)
+
+        def tell(progress: "Progress") -> None:
+            bar.update(
+                task,
+                description=progress.line(),
+                completed=progress.done,
+                total=progress.total or None,
+            )
+
+        yield tell

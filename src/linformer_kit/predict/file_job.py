@@ -1,0 +1,319 @@
+"""Answers to a whole file: in batches of similar length, within constant memory, resumable.
+
+Rows are read until their pieces fill a pool of `POOL` batches; the pool is answered in batches
+sorted by length, written in the order of the rows, and committed. So memory is bounded by a pool
+and one text, and a killed job repeats one pool at most.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..data.files import MB, PACKED
+from ..data.records import BY_SUFFIX
+from ..errors import UserError, user_input
+from ..runs.manifest import MANIFEST
+from .inputs import STDIN, Input, Row, kind_of_input
+from .journal import Journal, locked, partial_of
+from .writers import LineWriter, ParquetWriter, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ..config.schema import Format, RunConfig
+    from .answers import Predictor
+    from .journal import Totals
+    from .tasks import Question
+
+POOL = 16  # batches that are sorted together
+ROWS = 4096  # of a pool at most
+TOKENS = ("tokens_read", "tokens_total")
+ERROR = "prediction_error"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a job is."""
+
+    rows: int
+    tokens: int  # by this process
+    seconds: float
+    done: int  # of the input, in bytes or rows
+    total: int  # 0: not known
+    begun: int = 0  # done before this process
+
+    def line(self) -> str:
+        """For a log."""
+        rate = self.tokens / max(self.seconds, 1e-9)
+        left = self.left
+        share = f"{100 * self.done / self.total:.0f} %, " if self.total else ""
+        known = "" if left is None else f", about {_duration(left)} left"
+        return f"predict: {share}{self.rows:,} rows, {rate:,.0f} tokens/s{known}"
+
+    @property
+    def left(self) -> float | None:
+        """Seconds to the end, by the part that is done."""
+        here = self.done - self.begun
+        if not self.total or here <= 0:
+            return None
+        return self.seconds * (self.total - self.done) / here
+
+
+def predict_file(
+    predictor: Predictor,
+    config: RunConfig,
+    name: str,
+    out: Path,
+    *,
+    column: str | None = None,
+    format: Format = "auto",  # noqa: A002  (the name of the option)
+    say: Callable[[str], None],
+    tell: Callable[[Progress], None] = lambda progress: None,
+) -> Totals:
+    """Write the answers to every row of a file to `out`, from wherever an earlier start got to.
+
+    `name` is a file, a folder of texts, or - for standard input. `say` gets every sentence about a
+    row that is not answered, `tell` the progress.
+    """
+    kind = kind_of_input(name, format)
+    results = (*predictor.task.columns, *TOKENS, ERROR)
+    source = Input(
+        name,
+        column or _usual_column(config),
+        kind,
+        config.data.max_document_mb * MB,
+        _as_text(features=predictor.task.tokenizer is None),
+        reserved=results,
+    )
+    if column is not None and (kind == "text" or source.is_folder):
+        raise UserError(f"--column has no effect on {source.shown}, which has no columns.")
+    writing = _format_of(out, source)
+    _check_place(out, source, predictor)
+    with locked(out):
+        job = {
+            "input": source.identity(),
+            "model": _identity_of_model(predictor),
+            "on_overflow": predictor.policy,
+            "options": predictor.settings(),
+            "columns": list(results),
+        }
+        journal = Journal.of(out, job)
+        if journal.finished:
+            say(f"{out} is finished: it is as it was.")
+            return journal.totals
+        rows = source.open()
+        for path in source.left_out:
+            say(f"{path} is no text and is left out.")
+        writer: Writer = (
+            ParquetWriter(partial_of(out), source, results)
+            if writing == "parquet"
+            else LineWriter(partial_of(out), writing, source, results)
+        )
+        _skip(rows, journal, source)
+        if not journal.position:
+            journal.save()  # whose partial file this is
+        writer.open_at(journal.position)
+        _Job(predictor, source, writer, journal, say, tell).run(rows)
+        journal.save(finished=True)
+        writer.finish(out)
+    return journal.totals
+
+
+@dataclass
+class _Job:
+    """The rows of a file on their way through the model."""
+
+    predictor: Predictor
+    source: Input
+    writer: Writer
+    journal: Journal
+    say: Callable[[str], None]
+    tell: Callable[[Progress], None]
+
+    def run(self, rows: Iterator[Row]) -> None:
+        begun, started = self.source.done, time.monotonic()
+        before, totals = self.journal.totals.tokens_total, self.journal.totals
+        for pool in self._pools(rows):
+            self._answer(pool)
+            self.journal.position = self.writer.commit()
+            self.journal.save()
+            done = (self.source.done, self.source.total, begun)
+            seconds = time.monotonic() - started
+            self.tell(Progress(totals.rows, totals.tokens_total - before, seconds, *done))
+        self.journal.position = self.writer.commit()
+
+    def _pools(self, rows: Iterator[Row]) -> Iterator[list[tuple[Row, Question | None]]]:
+        """Rows with their questions, a pool at a time; a problem is in the row."""
+        pool: list[tuple[Row, Question | None]] = []
+        tokens, size = 0, 0
+        limit = POOL * self.predictor.tokens_per_batch
+        for row in rows:
+            note(self.journal, row)
+            question = None
+            if row.problem is None and row.text is not None:
+                try:
+                    question = self.predictor.question(row.text)
+                    tokens += sum(map(len, question.pieces))
+                except UserError as error:
+                    row = Row(row.place, row.text, row.raw, str(error))
+            pool.append((row, question))
+            size += len(row.text or "")
+            if tokens >= limit or len(pool) >= ROWS or size >= MB * POOL:
+                yield pool
+                pool, tokens, size = [], 0, 0
+        if pool:
+            yield pool
+
+    def _answer(self, pool: list[tuple[Row, Question | None]]) -> None:
+        answers = self._answers(pool)
+        totals = self.journal.totals
+        written = []
+        for row, question in pool:
+            totals.rows += 1
+            problem, result = row.problem, {}
+            if question is not None:
+                found = next(answers)
+                if isinstance(found, UserError):
+                    problem = str(found)
+                else:
+                    result = self.predictor.task.result(found)
+                    result |= self._read(question)
+                    if question.left_out is not None:
+                        self.say(f"{row.place}: {question.left_out}")
+            if problem is None:
+                totals.answered += 1
+            else:
+                self.say(f"{row.place}: {problem}")
+                totals.failed += row.raw is not None
+                totals.left_out += row.raw is None
+            if row.raw is not None:
+                written.append((row, result | {ERROR: problem}))
+        self.writer.write(written)
+
+    def _answers(self, pool: list[tuple[Row, Question | None]]) -> Iterator[Any]:
+        """The answers of a pool. What is drawn depends on the number of the row alone."""
+        if not self.predictor.task.alone:
+            yield from self.predictor.answer([q for _, q in pool if q is not None])
+            return
+        first = self.journal.totals.rows
+        for number, (_, question) in enumerate(pool, start=first):
+            if question is not None:
+                torch.manual_seed(self.predictor.options.seed + number)
+                yield from self.predictor.answer([question])
+
+    def _read(self, question: Question) -> dict[str, int]:
+        totals, reading = self.journal.totals, question.reading
+        totals.tokens_read += reading.tokens_read
+        totals.tokens_total += reading.tokens_total
+        totals.longer += bool(
+            reading.unread or len(question.pieces) > 1 or question.reach is not None
+        )
+        return dict(zip(TOKENS, (reading.tokens_read, reading.tokens_total), strict=True))
+
+
+def note(journal: Journal, row: Row) -> None:
+    """Remember that a row was read."""
+    journal.read.update(repr((row.place, row.text, row.problem)).encode("utf-8", "replace"))
+
+
+def _skip(rows: Iterator[Row], journal: Journal, source: Input) -> None:
+    """Pass over the rows that were answered before, which must be the same ones."""
+    for _ in range(journal.totals.rows):
+        row = next(rows, None)
+        if row is not None:
+            note(journal, row)
+    if journal.digest is not None and journal.read.hexdigest() != journal.digest:
+        raise UserError(
+            f"the first {journal.totals.rows:,} rows of {source.shown} are not those that were "
+            "answered before. Name another file with --out."
+        )
+
+
+def _usual_column(config: RunConfig) -> str:
+    data = config.data
+    if data.features is not None:
+        return data.features
+    return data.source if config.task == "translate" else data.text
+
+
+def _as_text(*, features: bool) -> Callable[[Any], str]:
+    """The text of a value of a column; features are a list, which is asked as JSON."""
+
+    def as_text(value: Any) -> str:
+        if features and isinstance(value, list):
+            return json.dumps(value)
+        if not isinstance(value, str):
+            raise ValueError(f"must hold text: got {_kind(value)}.")
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise ValueError("is not text: it holds a lone surrogate.") from None
+        return value
+
+    return as_text
+
+
+def _kind(value: Any) -> str:
+    return "null" if value is None else type(value).__name__
+
+
+def _format_of(out: Path, source: Input) -> str:
+    suffix = out.suffix.lower()
+    if suffix in PACKED:
+        raise UserError(f"--out is written uncompressed: got {out}. Leave out {suffix}.")
+    kind = BY_SUFFIX.get(suffix)
+    if kind is None:
+        raise UserError(
+            f"--out must end in {', '.join(dict.fromkeys(BY_SUFFIX))}, for answers have columns: "
+            f"got {out}."
+        )
+    if source.kind not in ("text", kind) and not source.is_folder:
+        raise UserError(
+            f"answers are written beside the columns of their rows, in the same format: got {out} "
+            f"for {source.shown}, which is {source.kind}."
+        )
+    return kind
+
+
+def _check_place(out: Path, source: Input, predictor: Predictor) -> None:
+    """Refuse an output that is, or lies in, what is read."""
+    with user_input(f"cannot write {out}"):
+        if not out.parent.is_dir():
+            raise UserError(f"cannot write {out}: there is no folder {out.parent}.")
+        if out.is_symlink() or (out.exists() and not out.is_file()):
+            raise UserError(f"{out} is not a regular file: it is left alone. Name another.")
+        place = out.resolve()
+        read = [predictor.path.resolve()]
+        if source.name != STDIN:
+            given = Path(source.name)
+            read.append(given.resolve())
+            if out.exists() and out.samefile(given):
+                raise UserError(f"--out must not be the input: got {out} for both.")
+        for folder in read:
+            if place == folder or folder in place.parents:
+                raise UserError(f"--out must not be in what is read: got {out} in {folder}.")
+
+
+def _identity_of_model(predictor: Predictor) -> str:
+    """The model that answers: its place, and a digest of what its folder lists or holds."""
+    found = hashlib.blake2b(digest_size=16)
+    manifest = predictor.path / MANIFEST
+    paths = [manifest] if manifest.is_file() else sorted(predictor.path.glob("*.safetensors"))
+    with user_input(f"cannot read {predictor.path}"):
+        for path in paths:
+            found.update(path.read_bytes())
+    return f"{predictor.path.resolve()} {found.hexdigest()}"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"

@@ -1,0 +1,159 @@
+"""How far a job on a file is: OUT.predict.json, beside the answers.
+
+It is replaced after the answers it counts are on the disk. A killed job therefore goes back to its
+last entry, and what was written after it is written again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from ..data.counts import share
+from ..errors import UserError, user_input
+from ..outputs import write_atomic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+KIND = "linformer-kit predictions"
+NAME_ANOTHER = "Name another file with --out."
+
+
+@dataclass
+class Totals:
+    """The counts of a job."""
+
+    rows: int = 0  # read from the input, whatever became of them
+    answered: int = 0
+    failed: int = 0  # written without an answer
+    left_out: int = 0  # could not be read, and are not written
+    longer: int = 0  # read by policy: not whole, in pieces, or by an extended model
+    tokens_read: int = 0
+    tokens_total: int = 0
+
+    def lines(self, policy: str) -> list[str]:
+        """What is said at the end."""
+        said = [f"{self.answered:,} of {self.rows:,} rows answered"]
+        if self.failed:
+            said.append(f"{self.failed:,} written without an answer, see prediction_error")
+        if self.left_out:
+            said.append(f"{self.left_out:,} could not be read and are left out")
+        lines = ["; ".join(said) + "."]
+        unread = self.tokens_total - self.tokens_read
+        if self.longer:
+            lines.append(
+                f"{self.longer:,} texts are longer than the model reads (on_overflow: {policy})."
+            )
+        if unread:
+            lines.append(
+                f"{share(unread, self.tokens_total)} of the tokens ({unread:,} of "
+                f"{self.tokens_total:,}) were not read."
+            )
+        return lines
+
+    @property
+    def complete(self) -> bool:
+        return not self.failed and not self.left_out
+
+
+@dataclass
+class Journal:
+    """The state of a job: what it is, how far it is, and where its answers end."""
+
+    path: Path
+    job: dict[str, Any]
+    position: int = 0
+    totals: Totals = field(default_factory=Totals)
+    finished: bool = False
+    read: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))  # of the rows
+    digest: str | None = None  # of the rows that were read before
+
+    @classmethod
+    def of(cls, out: Path, job: dict[str, Any]) -> Journal:
+        """The journal of a job, begun or new; that of another job is refused."""
+        journal = cls(out.with_name(f"{out.name}.predict.json"), job)
+        partial = partial_of(out)
+        if not os.path.lexists(journal.path):
+            for path in (out, partial):
+                if os.path.lexists(path):
+                    raise UserError(
+                        f"{path} exists and was not written by this command: it is left alone. "
+                        f"{NAME_ANOTHER}"
+                    )
+            return journal
+        with user_input(f"cannot read {journal.path}", remedy=NAME_ANOTHER):
+            known = json.loads(journal.path.read_bytes())
+            if known.get("kind") != KIND:
+                raise UserError(
+                    f"{journal.path} is another file's: it is left alone. " + NAME_ANOTHER
+                )
+            there = known["job"]
+            for name in job:
+                if there.get(name) != job[name]:
+                    raise UserError(
+                        f"{out} holds the answers of another job: {name} is "
+                        f"{_short(there.get(name))} there and {_short(job[name])} here. "
+                        f"{NAME_ANOTHER}"
+                    )
+            journal.position = int(known["position"])
+            journal.totals = Totals(**known["totals"])
+            journal.digest = known["read"]
+            journal.finished = bool(known["finished"]) and out.exists()
+        if not journal.finished and os.path.lexists(out):
+            raise UserError(
+                f"{out} exists and the job that {journal.path} describes has not written it: it is "
+                f"left alone. {NAME_ANOTHER}"
+            )
+        if journal.position and not partial.exists() and not journal.finished:
+            raise UserError(
+                f"{partial}, the answers so far, is gone. Remove {journal.path} to start again."
+            )
+        return journal
+
+    def save(self, *, finished: bool = False) -> None:
+        values = {
+            "kind": KIND,
+            "job": self.job,
+            "position": self.position,
+            "totals": asdict(self.totals),
+            "read": self.read.hexdigest(),
+            "finished": finished,
+        }
+        write_atomic(self.path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+        self.finished = finished
+
+
+def partial_of(out: Path) -> Path:
+    return out.with_name(f"{out.name}.partial")
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """One process at a time writes a file of answers."""
+    with user_input(f"cannot write {out}"):
+        path = out.with_name(f".{out.name}.lock")
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(
+                f"another process writes {out}. Wait until it has ended, or stop it."
+            ) from None
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 80 else text[:77] + "..."
