@@ -47,7 +47,7 @@ def test_a_learned_e_is_shown_as_it_is(tmp_path, text, sharing):
     assert sum(row["used"] for row in record["rows"]) == pytest.approx(1.0, abs=1e-4)
 
 
-@pytest.mark.parametrize("projection", ["conv", "mean", "fixed", "dynamic"])
+@pytest.mark.parametrize("projection", ["conv", "mean", "pool", "fixed", "dynamic"])
 def test_every_kind_of_matrix_can_be_shown(tmp_path, text, projection):
     encoder = load_encoder(str(save_linformer(tmp_path, projection=projection)))
     record = analyse_head(encoder, [str(text)], HeadsOptions(length=32), machine=MACHINE)

@@ -64,7 +64,7 @@ def test_how_long_is_checked(options, message):
 def test_data_is_needed_and_texts_need_a_tokenizer():
     teacher = pretrained("Bert")
     student = convert(teacher, k=4, window=2)
-    with pytest.raises(ValueError, match="needs data: got none"):
+    with pytest.raises(ValueError, match="need data: got none"):
         distill(student, teacher, [], steps=1)
     with pytest.raises(ValueError, match="texts need a tokenizer"):
         distill(student, teacher, ["a text"], steps=1)

@@ -40,6 +40,8 @@ def compress_of(layer: LinformerAttention, side: int, projection: Projection) ->
         return reference.compress_by_matrix(weight[:, : layer.k], keep_scale=projection.keep_scale)
     if kind == "conv":
         return reference.compress_by_filter(weight, keep_scale=projection.keep_scale)
+    if kind == "pool":
+        return reference.compress_by_attention(weight, projection.width)
     assert kind == "dynamic"
     return reference.compress_by_content(weight[:, : layer.k])
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 
 from linformer_kit import LinformerEncoder, Plan
 from linformer_kit.core.cpu import blocks
-from linformer_kit.core.projection_kinds import PROJECTIONS, SHARINGS
+from linformer_kit.core.projection_kinds import PROJECTIONS, SEGMENT_KINDS, SHARINGS
 
 from .oracle import answer
 from .processes import gradients_of_two, loss_of
@@ -243,7 +243,7 @@ def test_exports_with_a_dynamic_batch_and_length(projection):
     encoder = encoder_of(projection=projection, positions="sinusoidal", neighbours=3).eval()
     x, mask = padded_batch()
     # A traced program has more than one window; ours are 3 wide.
-    shortest = 4 if projection in ("conv", "mean", "max") else 2
+    shortest = 4 if projection in SEGMENT_KINDS else 2
     batch = torch.export.Dim("batch", max=64)
     length = torch.export.Dim("length", min=shortest, max=12)
     program = torch.export.export(

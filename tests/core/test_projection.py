@@ -79,7 +79,7 @@ def test_linear_rows_have_the_variance_of_the_input():
     assert projection(x, None).compress_input(x).std().item() == pytest.approx(1.0, rel=0.05)
 
 
-@pytest.mark.parametrize("projection", ["linear", "fixed", "dynamic", "mean", "max"])
+@pytest.mark.parametrize("projection", ["linear", "fixed", "dynamic", "mean", "max", "pool"])
 def test_smaller_k_in_higher_layers_shares_the_first_rows(projection):
     encoder = encoder_of(projection, "layerwise", depth=3, k=(8, 6, 4)).eval()
     x = torch.randn(2, 16, 24)

@@ -63,6 +63,7 @@ def expected(layer, x, mask=None, projection=None):
         window=layer.window,
         global_tokens=layer.global_tokens,
         row_bias=layer.row_bias,
+        pool_queries=projection.weight[0] if layer.k and layer.kind == "pool" else None,
         segment=segment,
         mask=mask,
     )
@@ -378,7 +379,8 @@ def test_layers_of_an_encoder_may_have_a_window_alone(kind, sharing):
 
 
 @pytest.mark.parametrize(
-    ("kind", "seen"), [("linear", 2), ("dynamic", 0), ("conv", 0), ("mean", 2), ("max", 0)]
+    ("kind", "seen"),
+    [("linear", 2), ("dynamic", 0), ("conv", 0), ("mean", 2), ("max", 0), ("pool", 2)],
 )
 def test_exports_with_a_dynamic_batch_and_length(kind, seen):
     torch.manual_seed(0)

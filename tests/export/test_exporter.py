@@ -129,7 +129,7 @@ def test_a_translation_is_the_same_as_in_torch_greedy_and_by_beams(tmp_path):
     ["linear"]
     + [
         pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ("conv", "mean", "max", "fixed", "dynamic", "full")
+        for kind in ("conv", "mean", "max", "pool", "fixed", "dynamic", "full")
     ],
 )
 def test_the_core_s_encoder_with_grouped_heads(projection, tmp_path):

@@ -26,11 +26,11 @@ from .ranges import (
 
 Activation = Literal["gelu", "gelu_tanh", "relu", "swiglu"]
 Positions = Literal["none", "learned", "sinusoidal"]
-Projection = Literal["linear", "conv", "mean", "max", "fixed", "dynamic", "full"]
+Projection = Literal["linear", "conv", "mean", "max", "pool", "fixed", "dynamic", "full"]
 Sharing = Literal["none", "headwise", "kv", "layerwise"]
 
 DEFAULT_K = 256  # LinformerConfig's
-NEED_MAX_LENGTH = ("linear", "conv", "mean", "max", "fixed")  # kinds of projection
+NEED_MAX_LENGTH = ("linear", "conv", "mean", "max", "pool", "fixed")  # kinds of projection
 
 UNSET: Any = None
 START = "from"  # a keyword of Python, so its field has another name

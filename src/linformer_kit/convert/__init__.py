@@ -1,8 +1,9 @@
 """Turn a pretrained Transformer encoder into a Linformer that keeps what it knows.
 
 `convert` gives a BERT-like model's weights to the matching class of `linformer_kit.models`;
-`linformerize` exchanges the attention inside any model; `distill` trains either against the
-original. Nothing of transformers is imported before it is needed.
+`linformerize` exchanges the attention inside any model; `calibrate` sets the start values of `pool`
+from data, and `distill` trains either against the original. Nothing of transformers is imported
+before it is needed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .calibration import calibrate as calibrate
     from .distilling import distill as distill
     from .in_place import linformerize as linformerize
     from .in_place import linformerized as linformerized
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from .rehome import convert as convert
 
 _HOME = {
+    "calibrate": "calibration",
     "convert": "rehome",
     "distill": "distilling",
     "linformerize": "in_place",
@@ -26,6 +29,7 @@ _HOME = {
     "save_linformerized": "linformerized_folder",
 }
 __all__ = [
+    "calibrate",
     "convert",
     "distill",
     "linformerize",

@@ -48,6 +48,8 @@ CAUSAL_MASKS = frozenset({"create_causal_mask", "create_sliding_window_causal_ma
 OPEN_MASKS = frozenset({"create_bidirectional_mask", "create_bidirectional_sliding_window_mask"})
 HEADS = ("num_heads", "num_attention_heads", "n_heads", "num_attn_heads")
 KV_HEADS = ("num_key_value_heads", "num_kv_heads")
+HEAD_SIZES = ("head_dim", "attention_head_size", "d_head")
+WIDTHS = ("embed_dim", "hidden_size", "d_model", "dim")
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,17 @@ def heads_of(module: nn.Module) -> tuple[int, int]:
     )
     groups = getattr(module, "num_key_value_groups", None)
     return heads, heads // groups if groups else (kv or heads)
+
+
+def head_size_of(module: nn.Module) -> int:
+    """D of an attention module; 0 if it does not tell."""
+    places = (module, getattr(module, "config", None))
+    for names, parts in ((HEAD_SIZES, 1), (WIDTHS, heads_of(module)[0])):
+        for place in places:
+            for name in names:
+                if isinstance(size := getattr(place, name, None), int):
+                    return size // parts
+    return 0
 
 
 def _walk(

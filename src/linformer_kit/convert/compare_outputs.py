@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import UserError
+from .batches import rows_of
 from .distillation import agreement, as_batch, hidden_states
-from .distilling import mean_of, rows_of
+from .distilling import mean_of
 from .families import longest
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ from transformers.trainer_callback import PrinterCallback
 
 from ..training.progress import Logging
 from ..training.trainer import StepTrainer
+from .distillation import LAYERS_FIRST
 from .distilling import BETAS, CLIP, WEIGHT_DECAY, distillation_loss, schedule
 from .long_rows import long_loss
 from .step_batches import StepBatches, StepNumbers
@@ -144,7 +145,7 @@ class DistillTrainer(StepTrainer):
     def loss_of(self, model: nn.Module, inputs: dict[str, Tensor], progress: float) -> Tensor:
         if inputs["input_ids"].shape[1] > self.short:
             return long_loss(model, self.teacher, inputs, chunk=self.short, ends=self.ends)
-        return distillation_loss(model, self.teacher, inputs, progress=progress)[0]
+        return distillation_loss(model, self.teacher, inputs, by_layer=progress < LAYERS_FIRST)[0]
 
     def _about_loss(self, model: nn.Module, inputs: dict[str, Any], loss: float) -> str:
         return (

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from torch import nn
 
+LAYERS_FIRST = 0.2  # the share of the time in which layers are trained one by one
+
 
 def hidden_states(model: nn.Module, batch: dict[str, Tensor]) -> tuple[Tensor, ...]:
     """The input of each layer and the last output, (B, N, M) each."""

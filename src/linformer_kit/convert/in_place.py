@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from torch import nn
 
-from .candidates import SUPPORTED, Candidate, attentions, heads_of
-from .segment_means import start_from_segment_means
+from .candidates import SUPPORTED, Candidate, attentions, head_size_of, heads_of
+from .segment_means import default_sharing, start_from_segment_means
 from .swapped import CHILD, LinformerMultiheadAttention, Settings, SwappedAttention
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def linformerize(
     window: int = 64,
     global_tokens: int = 1,
     projection: ProjectionKind = "mean",
-    sharing: Sharing = "kv",
+    sharing: Sharing | None = None,
     keep_full: Collection[int | str] = (),
 ) -> Model:
     """Exchange the bidirectional self-attention inside a model, in place; nothing is trained.
@@ -57,8 +57,9 @@ def linformerize(
         window: a position sees at least this many positions on each side exactly. An input of at
             most 2 * window positions gives the original's outputs.
         global_tokens: how many positions, the first ones, see and are seen by all exactly.
-        projection: mean, linear (starts as segment means), conv (the same) or fixed.
-        sharing: of learned projections: none, headwise or kv, see `LinformerAttention`.
+        projection: mean; pool, linear and conv, which start as segment means; or fixed.
+        sharing: of learned projections: none, headwise or kv, see `LinformerAttention`. By default
+            none for pool, where each head has a query of its own, and kv for the others.
         keep_full: attention to leave as it is: its number among those that can be swapped, or its
             name in the model.
 
@@ -96,7 +97,7 @@ def linformerize(
             window=window,
             global_tokens=global_tokens,
             projection=projection,
-            sharing=sharing,
+            sharing=default_sharing(projection) if sharing is None else sharing,
         )
         for each in rows
     ]
@@ -155,7 +156,7 @@ def _swap(module: nn.Module, settings: Settings) -> None:
 
         kind = DispatchedAttention
         use_dispatch(module)
-    child = kind(settings, num_heads=heads, num_kv_heads=kv_heads)
+    child = kind(settings, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_size_of(module))
     start_from_segment_means(child)
     like = next(module.parameters())
     child.to(device=like.device, dtype=like.dtype).train(module.training)

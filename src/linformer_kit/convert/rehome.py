@@ -13,7 +13,7 @@ from .. import models
 from .families import FAMILIES, longest
 from .family import Family, Head, expand
 from .positions import Extension, extend_positions
-from .segment_means import start_from_segment_means
+from .segment_means import default_sharing, start_from_segment_means
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,7 +42,7 @@ def convert(
     window: int = 64,
     global_tokens: int = 1,
     projection: str = "mean",
-    sharing: str = "kv",
+    sharing: str | None = None,
     full_layers: Sequence[int] = (),
     positions: Extension = "copy",
     **options: Any,
@@ -57,8 +57,9 @@ def convert(
         k: the number of compressed rows, see `LinformerEncoder`; a sequence for each layer.
         window: how many positions on each side are seen exactly.
         global_tokens: how many first positions see, and are seen by, all exactly.
-        projection: segment means (`mean`) need no training; a learned E starts as them.
-        sharing: of a learned E.
+        projection: segment means (`mean`) need no training; a learned E starts as them. `pool` is
+            set from data by `calibrate`, and by `distill`.
+        sharing: of a learned E; by default none for pool, kv for the others.
         full_layers: layers that keep full attention.
         positions: how the position table is extended, see `extend_positions`.
         options: further fields of LinformerConfig.
@@ -77,7 +78,7 @@ def convert(
             "window": window,
             "global_tokens": global_tokens,
             "projection": projection,
-            "sharing": sharing,
+            "sharing": default_sharing(projection) if sharing is None else sharing,
             "full_layers": sorted(full_layers) or None,
         }
         | options

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,9 +12,19 @@ from ..core.projection import LinearProjection
 from ..core.segment_projection import ConvProjection
 from .swapped import SwappedAttention
 
+if TYPE_CHECKING:
+    from ..core.projection_kinds import Sharing
+
+
+def default_sharing(projection: str) -> Sharing:
+    """`pool` has weights of a head's size for each head; a matrix E is one for all heads."""
+    return "none" if projection == "pool" else "kv"
+
 
 def start_from_segment_means(model: torch.nn.Module) -> None:
-    """Let every learned E and filter start as the means of segments, each counted as its size."""
+    """Let every learned E and filter start as the means of segments, each counted as its size.
+    `pool` does so by itself.
+    """
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, ConvProjection):

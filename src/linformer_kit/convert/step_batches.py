@@ -15,7 +15,7 @@ import torch
 from ..data.collate import pad
 from ..data.masking import IGNORED, Masking
 from ..data.order import TrainingOrder
-from .distilling import LAYERS_FIRST
+from .distillation import LAYERS_FIRST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..core import checks, window_attention
 from ..core.projection_kinds import build_projection, check_projection
 from ..core.sdpa import sdpa
-from ..core.window_rows import build_row_bias
+from ..core.window_rows import build_row_bias, rows_mask
 
 if TYPE_CHECKING:
     from ..core.compressed_kv import CompressedKV
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..core.projection_kinds import ProjectionKind, Sharing
 
 CHILD = "linformer"  # the name of a SwappedAttention in its attention module
-KINDS = ("mean", "linear", "conv", "fixed")  # these compress keys and values; others need the input
+KINDS = ("mean", "pool", "linear", "conv", "fixed")  # defined on keys; others need the input
 SHARINGS = ("none", "headwise", "kv")
 
 
@@ -60,7 +60,9 @@ class SwappedAttention(nn.Module):
     An input of at most 2 * window positions gets full attention, which is the same.
     """
 
-    def __init__(self, settings: Settings, *, num_heads: int, num_kv_heads: int) -> None:
+    def __init__(
+        self, settings: Settings, *, num_heads: int, num_kv_heads: int, head_dim: int
+    ) -> None:
         super().__init__()
         self.settings = settings
         self.k, self.window, self.kind = settings.k, settings.window, settings.projection
@@ -74,7 +76,7 @@ class SwappedAttention(nn.Module):
                 max_length=settings.max_length,
                 sharing=settings.sharing,
                 num_kv_heads=num_kv_heads,
-                dim=0,  # of the input, which none of KINDS reads
+                dim=num_kv_heads * head_dim,  # the input is the keys, which only `pool` reads
             )
 
     @property
@@ -112,7 +114,9 @@ class SwappedAttention(nn.Module):
     def _compress(self, key: Tensor, value: Tensor, mask: Tensor | None) -> CompressedKV | None:
         if self.projection is None or self.branch == "window":
             return None
-        compression = self.projection(key.flatten(2), mask)  # KINDS read its shape only
+        rows = key.flatten(2)
+        mask = rows_mask(self.kind, self.settings.global_tokens, rows, mask)
+        compression = self.projection(rows, mask)
         return window_attention.compress_heads(compression, key, value, mask)
 
     def extra_repr(self) -> str:

@@ -258,7 +258,8 @@ class LinformerAttention(nn.Module):
             rows = [F.linear(context, each.weight).unflatten(2, (heads, -1)) for each in linears]
             key = compression.compress_keys(rows[0], 0) + self._bias(0, compression)
             value = compression.compress_keys(rows[1], 1) + self._bias(1, compression)
-        return CompressedKV(*compression.add_bias(key, value), compression.keep), context
+        bias = compression.row_bias if self.has_exact_keys else None
+        return CompressedKV(*compression.add_bias(key, value), compression.keep, bias), context
 
     def compression_of(
         self, context: Tensor, mask: Tensor | None, projection: Projection | None

@@ -32,6 +32,7 @@ class CompressedKV(NamedTuple):
     key: Tensor  # (B, H or G, R, D)
     value: Tensor  # (B, H or G, R, D)
     keep: Tensor | None  # (B, R), False at rows made of padding alone; None: all rows are real
+    bias: Tensor | None = None  # (B, G or 1, R), of the scores beside exact keys only
 
     @property
     def mask(self) -> Tensor | None:

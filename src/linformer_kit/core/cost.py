@@ -138,16 +138,17 @@ def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
     s = shape
     if s.k == 0:
         return 0
-    content = 0  # dynamic: the scores that E is made of
-    if s.projection == "dynamic":
-        content = 2 * s.batch * s.positions * s.matrices * s.rows * s.source_dim
+    content = 0  # the scores that E is made of
+    if s.projection in ("dynamic", "pool"):
+        scores = s.matrices * (s.rows if s.projection == "dynamic" else 1)
+        content = 2 * s.batch * s.positions * scores * s.source_dim
     if s.projection == "full":
         return 2 * 2 * s.batch * s.positions * s.source_dim * s.kv_inner
 
     def apply(matrices: int, channels: int) -> int:
         if s.projection in NOT_A_MATRIX:
             return 0
-        if s.projection in ("conv", "mean"):
+        if s.projection in ("conv", "mean", "pool"):
             return 2 * s.batch * s.rows * s.width * matrices * channels
         return 2 * s.batch * s.positions * s.rows * matrices * channels
 
@@ -199,6 +200,8 @@ def projection_parameters(shape: AttentionShape) -> int:
         return s.matrices * s.k * (s.max_length + s.projection_bias)
     if s.projection == "conv":
         return s.matrices * s.width
+    if s.projection == "pool":
+        return s.matrices * s.source_dim
     if s.projection == "dynamic":
         assert s.k is not None
         return s.matrices * s.k * s.source_dim
@@ -230,6 +233,8 @@ def attention_activation_bytes(
     kept = source + queries + pair
     if s.projection == "dynamic":
         kept += s.batch * s.matrices * s.rows * s.positions  # E itself
+    if s.projection == "pool":
+        kept += s.batch * s.matrices * s.positions
     if s.projection == "full":
         kept -= pair
     if s.projection == "full" or shorten == "keys":

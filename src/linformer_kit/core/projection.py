@@ -9,9 +9,10 @@ Every kind but `max` is an R x S matrix E (F for the values). The kinds differ i
 | dynamic | softmax over i of (x_i . W[j])                         | any             |
 | conv    | learned taps[i - j*width] inside segment j, else 0      | any             |
 | mean    | 1 / width inside segment j, else 0                      | any             |
+| pool    | softmax over i in segment j of (x_i . w), else 0        | any             |
 | max     | not a matrix: the largest value of segment j            | any             |
 
-`linear` is here, the others in `fixed_`, `dynamic_` and `segment_projection.py`;
+`linear` is here, the others in `fixed_`, `dynamic_`, `pool_` and `segment_projection.py`;
 `projection_kinds.py` builds a kind by its name. `full`, ordinary attention, needs no projection.
 
 A projection module owns the parameters. Called on an input it returns a `Compression`: E and F for
@@ -52,6 +53,11 @@ class Compression:
     def row_sums(self) -> Tensor:
         """E 1, with 1 only at real positions: (1 or B, P, T, R)."""
         raise NotImplementedError
+
+    @property
+    def row_bias(self) -> Tensor | None:
+        """Added to the scores of rows beside exact keys, (B, T, R)."""
+        return None
 
     def add_bias(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The bias of each row, added to every channel of the compressed rows (B, G, R, D)."""

@@ -8,20 +8,21 @@ from . import checks
 from .biased_projection import BiasedProjection
 from .dynamic_projection import DynamicProjection
 from .fixed_projection import FixedProjection
+from .pool_projection import PoolProjection
 from .projection import LinearProjection, Projection
 from .segment_projection import ConvProjection, MaxProjection, MeanProjection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-ProjectionKind = Literal["linear", "conv", "mean", "max", "fixed", "dynamic", "full"]
+ProjectionKind = Literal["linear", "conv", "mean", "max", "pool", "fixed", "dynamic", "full"]
 Sharing = Literal["none", "headwise", "kv", "layerwise"]
 
 PROJECTIONS: tuple[str, ...] = get_args(ProjectionKind)
 SHARINGS: tuple[str, ...] = get_args(Sharing)
-SEGMENT_KINDS = ("conv", "mean", "max")
+SEGMENT_KINDS = ("conv", "mean", "max", "pool")
 NOT_A_MATRIX = ("max",)  # defined on the input alone, because it does not commute with W_k
-LEARNED = ("linear", "dynamic", "conv")  # the kinds whose E is learned
+LEARNED = ("linear", "dynamic", "conv")  # E is learned, and with a window the bias of rows
 NEED_MAX_LENGTH = ("linear", "fixed", *SEGMENT_KINDS)
 
 
@@ -97,6 +98,8 @@ def build_projection(
         return MeanProjection(k=k, max_length=max_length)
     if projection == "max":
         return MaxProjection(k=k, max_length=max_length)
+    if projection == "pool":
+        return PoolProjection(k=k, max_length=max_length, dim=dim, sides=sides, heads=heads)
     linear = BiasedProjection if bias else LinearProjection
     stored = {"linear": linear, "fixed": FixedProjection, "conv": ConvProjection}
     return stored[projection](

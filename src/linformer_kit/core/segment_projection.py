@@ -38,7 +38,7 @@ class SegmentCompression(Compression):
         if mask is None:
             present = torch.ones(1, length, dtype=torch.bool, device=taps.device)
         assert present is not None
-        self.segments = _in_segments(present[..., None], self.width).squeeze(
+        self.segments = in_segments(present[..., None], self.width).squeeze(
             -1
         )  # (1 or B, R, width)
         self.keep = None if mask is None else self.segments.any(-1)
@@ -61,14 +61,14 @@ class SegmentCompression(Compression):
         return scale.unflatten(-1, self.taps.shape[:2]).permute(0, 2, 3, 1)
 
     def compress_input(self, x: Tensor) -> Tensor:
-        segments = _in_segments(x, self.width)  # (B, R, width, C)
+        segments = in_segments(x, self.width)  # (B, R, width, C)
         rows = self._filter(self.taps.flatten(0, 1), segments)  # (B, R, P*T, C)
         rows = rows.unflatten(2, self.taps.shape[:2]).permute(0, 2, 3, 1, 4)
         return rows if self.scale is None else rows * self.scale[..., None].to(rows.dtype)
 
     def compress_keys(self, rows: Tensor, side: int) -> Tensor:
         taps = self.taps[min(side, self.taps.shape[0] - 1)]  # (T, width)
-        segments = _in_segments(rows.flatten(2), self.width)  # (B, R, width, G*D)
+        segments = in_segments(rows.flatten(2), self.width)  # (B, R, width, G*D)
         if taps.shape[0] == 1:
             result = self._filter(taps, segments).squeeze(2)  # (B, R, G*D)
             result = result.unflatten(2, rows.shape[2:]).transpose(1, 2)
@@ -101,19 +101,19 @@ class MaxCompression(Compression):
         self.mask = mask
         self.keep = None
         if mask is not None:
-            self.keep = _in_segments(mask[..., None], width).squeeze(-1).any(-1)
+            self.keep = in_segments(mask[..., None], width).squeeze(-1).any(-1)
 
     def compress_input(self, x: Tensor) -> Tensor:
         lowest = torch.finfo(x.dtype).min
         if self.mask is not None:
             x = x.masked_fill(~self.mask[..., None], lowest)
-        rows = _in_segments(x, self.width, fill=lowest).amax(2)  # (B, R, C)
+        rows = in_segments(x, self.width, fill=lowest).amax(2)  # (B, R, C)
         if self.keep is not None:  # the lowest number must not be multiplied
             rows = rows.masked_fill(~self.keep[..., None], 0.0)
         return rows[:, None, None]
 
 
-class _SegmentProjection(Projection):
+class SegmentProjection(Projection):
     """The kinds that cut the input into segments of `width` positions."""
 
     def __init__(self, *, k: int, max_length: int) -> None:
@@ -133,7 +133,7 @@ class _SegmentProjection(Projection):
         return f"{super().extra_repr()}, width={self.width}"
 
 
-class ConvProjection(_SegmentProjection):
+class ConvProjection(SegmentProjection):
     """A filter of `width` taps moved by `width`: `weight` (P, T, width).
 
     All channels have the same filter, so it commutes with W_k. W_k and W_v then mix the channels,
@@ -166,7 +166,7 @@ class ConvProjection(_SegmentProjection):
         self.weight = interpolate_keeping_norm(self.weight, self.width)
 
 
-class MeanProjection(_SegmentProjection):
+class MeanProjection(SegmentProjection):
     """The mean of the real positions in each segment. No parameters."""
 
     def forward(self, x: Tensor, mask: Tensor | None, *, rows: int | None = None) -> Compression:
@@ -175,7 +175,7 @@ class MeanProjection(_SegmentProjection):
         return SegmentCompression(taps, length=x.shape[1], mask=mask, norm="count")
 
 
-class MaxProjection(_SegmentProjection):
+class MaxProjection(SegmentProjection):
     """The largest value of each channel of X in each segment, before W_k and W_v. No parameters.
 
     The maximum is taken of the input, not of the keys: the two differ, and this one needs only k
@@ -186,7 +186,7 @@ class MaxProjection(_SegmentProjection):
         return MaxCompression(self._width(rows), mask=mask)
 
 
-def _in_segments(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
+def in_segments(x: Tensor, width: int, fill: float = 0.0) -> Tensor:
     """x (B, S, C) -> (B, R, width, C); the last segment is padded with `fill`. A view if S fits."""
     batch, length, channels = x.shape
     rows = (length + width - 1) // width

@@ -12,9 +12,10 @@ window that covers the input is full attention. A row of `conv`, `mean` and `max
 segment, a row of another kind of all positions.
 
 b is the weight of a row. `mean` and `max` have b = log m_j: a row counts as often as the positions
-it stands for, which is exact if their keys are equal. A learned E has a learned b for each head and
-row (for `conv`, each head), which starts at 0: a row of a new E is a random mixture, and starts as
-one more position. `fixed` has b = 0.
+it stands for, which is exact if their keys are equal. A row of `pool` is made of the positions of
+its segment that are not global, with weights p, and b is their entropy. A learned E has a learned b
+for each head and row (for `conv`, each head), which starts at 0: a row of a new E is a random
+mixture, and starts as one more position. `fixed` has b = 0.
 
 The queries of the first `global_tokens` positions attend to all positions exactly, and to no rows.
 
@@ -43,6 +44,8 @@ from .window_rows import (
     has_rows,
     row_bias_of_chunks,
     rows_from_input,
+    rows_mask,
+    score_bias,
     segment_of,
     used_window,
     weight_dropout,
@@ -156,6 +159,7 @@ def _rows(
     projection: Projection | None,
 ) -> CompressedKV:
     """The compressed rows, of the input or of the keys and values, which are known already."""
+    mask = rows_mask(layer.kind, layer.global_tokens, x, mask)
     if rows_from_input(layer, x):
         return layer._key_and_value(x, mask, projection, plan_for(layer, x, x.shape[1]))[0]
     return compress_heads(layer.compression_of(x, mask, projection), key, value, mask)
@@ -168,7 +172,8 @@ def compress_heads(
     if mask is not None:  # a bias of W_k or W_v is not zero at padding
         key, value = (rows.masked_fill(~mask[..., None, None], 0.0) for rows in (key, value))
     key, value = compression.compress_keys(key, 0), compression.compress_keys(value, 1)
-    return CompressedKV(*compression.add_bias(key, value), compression.keep)
+    rows = compression.add_bias(key, value)
+    return CompressedKV(*rows, compression.keep, compression.row_bias)
 
 
 def attend_with_window(
@@ -203,7 +208,7 @@ def attend_with_window(
             length,
             rows.key.shape[2],
             mask,
-            row_bias,
+            score_bias(row_bias, rows, query.shape[2]),
             window=window,
             seen=seen,
             segment=segment,

@@ -14,12 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cpu.predicate import is_unmodified_linear
-from .plain_sdpa import hidden
+from .plain_sdpa import hidden, repeat_kv
 from .plan import plan_for
 from .projection_kinds import LEARNED, NOT_A_MATRIX, SEGMENT_KINDS
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
+    from .compressed_kv import CompressedKV
     from .projection import Projection
 
 
@@ -55,6 +56,26 @@ def rows_from_input(layer: LinformerAttention, x: Tensor) -> bool:
     return layer.kind in NOT_A_MATRIX or by_input
 
 
+def rows_mask(kind: str, global_tokens: int, x: Tensor, mask: Tensor | None) -> Tensor | None:
+    """The positions (B, N) that rows are made of. The weights of `pool` are highest where much
+    attention goes, as it does to global positions, which are seen exactly and would hide the rest.
+    """
+    if kind != "pool" or not global_tokens:
+        return mask
+    after = torch.arange(x.shape[1], device=x.device) >= global_tokens
+    return after[None].expand(x.shape[0], -1) if mask is None else mask & after
+
+
+def score_bias(learned: Tensor | None, rows: CompressedKV, heads: int) -> Tensor | None:
+    """The learned b, (H, R or 1), or that of the rows of this batch, (B, 1, H or 1, R)."""
+    if rows.bias is None:
+        return learned
+    bias = rows.bias[..., None]  # (B, G or 1, R, 1)
+    if bias.shape[1] > 1:
+        bias = repeat_kv(bias, heads)
+    return bias[:, None, ..., 0].to(rows.key.dtype)
+
+
 def segment_of(layer: LinformerAttention, projection: Projection | None) -> int | None:
     """The length of a segment, None for kinds whose rows mix all positions."""
     projection = layer.projection if projection is None else projection
@@ -76,7 +97,8 @@ def row_bias_of_chunks(
     like: Tensor,
 ) -> Tensor:
     """log (m_cj / m_j) + b for every chunk and row, (B or 1, C, H or 1, R), very low where
-    m_cj = 0. Without a learned b, row_bias (H, R or 1), segments are counted: log m_cj.
+    m_cj = 0. row_bias: a learned b (H, R or 1); or one of this batch (B, 1, H or 1, R), of rows
+    that no global position is part of; or None: segments are counted, log m_cj.
     """
     bias = weight_of_rows(
         length,
@@ -86,6 +108,7 @@ def row_bias_of_chunks(
         seen=seen,
         segment=segment,
         relative=row_bias is not None,
+        without_global=row_bias is not None and row_bias.dim() == 4,
         like=like,
     )[:, :, None]
     return bias if row_bias is None else bias + row_bias
@@ -100,12 +123,13 @@ def weight_of_rows(
     seen: int,
     segment: int | None,
     relative: bool,
+    without_global: bool = False,
     like: Tensor,
 ) -> Tensor:
     """log (m_cj / m_j) for every chunk and row, (B or 1, C, R), very low where m_cj = 0.
 
-    `seen`: the number of global positions. `relative=False` gives log m_cj for segments. `like`: a
-    tensor of the device and dtype.
+    `seen`: the number of global positions. `relative=False` gives log m_cj for segments.
+    `without_global`: no row is made of global positions. `like`: a tensor of the device and dtype.
     """
     device = like.device
     if mask is None:
@@ -128,7 +152,8 @@ def weight_of_rows(
         both_last = torch.maximum(torch.minimum(end, last[:, None]), both_first)
         inside = before[:, both_last] - before[:, both_first]  # (B or 1, C, R)
         left = (before[:, end] - before[:, begin])[:, None] - inside
-        total = (real[:, end] - real[:, begin])[:, None]
+        members = before if without_global else real
+        total = (members[:, end] - members[:, begin])[:, None]
     logs = left.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).log()
     if segment is None or relative:
         logs = logs - total.clamp_min(1).to(logs.dtype).log()

@@ -14,7 +14,7 @@ from torch import Tensor
 from . import checks
 from .plain_sdpa import attention_weights, hidden, hidden_bias, join_heads, repeat_kv, zero_padding
 from .window_attention import not_cross_attention, window_heads
-from .window_rows import row_bias_of_chunks, segment_of, used_window
+from .window_rows import row_bias_of_chunks, score_bias, segment_of, used_window
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
@@ -51,7 +51,7 @@ def trace(
             length,
             rows.key.shape[2],
             mask,
-            layer.row_bias,
+            score_bias(layer.row_bias, rows, layer.num_heads),
             window=window,
             seen=seen,
             segment=segment_of(layer, projection),

@@ -35,14 +35,15 @@ if TYPE_CHECKING:
 def use_cpu_window(layer: LinformerAttention, x: Tensor) -> bool:
     """Whether the layer can be computed block by block, see `cpu/window_attention.py`.
 
-    Rows of keys and values, instead of the input, need all keys first.
+    Rows of keys and values, instead of the input, need all keys first; rows of `pool` have a bias
+    of their own in each sample.
     """
     return (
         used_window(layer) > 0
         and x.shape[1] > layer.global_tokens
         and not weight_dropout(layer)
         and fits_kernel(layer, x)
-        and (not has_rows(layer) or rows_from_input(layer, x))
+        and (not has_rows(layer) or (layer.kind != "pool" and rows_from_input(layer, x)))
     )
 
 
