@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import pytest
 
-from linformer_kit.data.builtin import BUILTIN, listops
+from linformer_kit.data.builtin import BUILTIN, letters, listops
+from linformer_kit.data.spans import read_spans
 from linformer_kit.errors import UserError
 
 
@@ -28,6 +30,29 @@ def test_phrases_are_pairs_without_repetition():
     assert by_source["two"] == "zwei"
     assert pairs == first("phrases-en-de", 500)
     assert pairs != first("phrases-en-de", 500, seed=1)
+
+
+def test_letters_have_spans_that_are_what_they_say():
+    made = first("letters", 200)
+    forms = {
+        "email": r"[\w.-]+@[a-z]+\.(com|org|net|example|co\.uk|de)",
+        "date": r"[\w .,-]*\d[\w .,-]*",
+        "amount": r"([€$£]|CHF )?[\d,.]+( euros| EUR| dollars)?",
+        "person": r"[^\W\d].*\w",
+    }
+    for letter in made:
+        text, spans = letter["text"], letter["spans"]
+        assert read_spans([list(span) for span in spans], text, "a letter") == spans
+        for span in spans:
+            assert re.fullmatch(forms[span.label], text[span.start : span.end])
+        others = letters.TYPES[3:]  # every address is a span
+        assert text.count("@") == sum(span.label in others for span in spans)
+    everything = "".join(letter["text"] for letter in made)
+    assert all(part in everything for part in ("\r\n", "🙂", "e\u0301", "é"))
+    assert made == first("letters", 200)
+    assert made != first("letters", 200, seed=1)
+    with pytest.raises(UserError, match="at most max_sentences: got 9 and 3"):
+        first("letters", 1, min_sentences=9, max_sentences=3)
 
 
 def test_listops_are_of_the_length_asked_and_have_the_value_they_say():

@@ -11,6 +11,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
 )
 
@@ -31,6 +32,11 @@ TASKS = {
         AutoModelForSequenceClassification,
         {"accuracy", "macro_f1", "confusion"},
         "a dog",
+    ),
+    "tag": (
+        AutoModelForTokenClassification,
+        {"loss", "accuracy", "precision", "recall", "f1", "macro_f1", "types"},
+        "The old dog runs.",
     ),
     "translate": (
         AutoModelForSeq2SeqLM,

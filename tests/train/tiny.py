@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ def values(folder: Path, task: str = "mlm", **train: Any) -> dict[str, Any]:
         data["train"] = {"source": str(folder / "text.txt"), "target": str(folder / "upper.txt")}
     if task == "classify":
         data["train"] = str(folder / "labels.csv")
+    if task == "tag":
+        data["train"] = str(folder / "spans.jsonl")
     encoder = {} if task == "clm" else {"k": 8}
     slots = {"num_slots": 4, "window": 8} if task == "clm" else {}
     return {
@@ -73,6 +76,12 @@ def write(folder: Path, task: str = "mlm", **train: Any) -> Path:
     (folder / "upper.txt").write_text("\n".join(SENTENCES).upper() + "\n")
     rows = [f'"{line}",{"yes" if "dog" in line else "no"}' for line in SENTENCES]
     (folder / "labels.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    found = [(line, line.split()[2]) for line in SENTENCES]
+    tagged = [
+        {"text": line, "spans": [[at := line.index(name), at + len(name), "animal"]]}
+        for line, name in found
+    ]
+    (folder / "spans.jsonl").write_text("\n".join(map(json.dumps, tagged)) + "\n")
     path = folder / "tiny.yaml"
     path.write_text(yaml.safe_dump(values(folder, task, **train)))
     return path

@@ -22,6 +22,7 @@ SYNONYMS = {
     "inference": "predict",
     "list": "runs",
     "ls": "runs",
+    "ner": "predict",
     "onnx": "export",
     "plot": "report",
     "preprocess": "prepare",

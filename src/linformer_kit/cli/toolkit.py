@@ -272,12 +272,19 @@ def predict(
     seed: Annotated[
         int | None, typer.Option(help="Of what is drawn (clm).", min=0, max=limits.SEED)
     ] = None,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="The text with [label] in the place of each span (tag)."),
+    ] = False,
     onnx: Annotated[
         Path | None, typer.Option(help="Answer with this file of `linformer export`.")
     ] = None,
     on_overflow: OnOverflow = None,
 ) -> None:
-    """Fill a <mask>, classify, go on with a text, or translate. JSON when not on a terminal."""
+    """Fill a <mask>, classify, find spans, go on with a text, or translate.
+
+    JSON when not on a terminal.
+    """
     with packages():
         from ..config.on_overflow import policy_for
         from ..runs.folder import RunFolder
@@ -290,6 +297,7 @@ def predict(
             max_new_tokens=max_new_tokens,
             temperature=temperature,
             seed=seed,
+            redact=redact or None,
         )
         silence_libraries()
         if out is not None:
@@ -347,6 +355,7 @@ TASKS = {
     "max_new_tokens": ("clm", "translate"),
     "temperature": ("clm",),
     "seed": ("clm",),
+    "redact": ("tag",),
 }
 
 

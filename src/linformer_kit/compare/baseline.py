@@ -5,10 +5,12 @@ mlm        the frequency of tokens in the training part, without special ones, a
 clm        the frequency of tokens
 translate  the frequency of tokens of the targets
 classify   the most frequent label of the training part
+tag        for each token its most frequent label in the training part
 
 A model has left the baseline when its loss is at least 10 % below that of the baseline, or, in
-classification, its errors are at least 10 % fewer, and fewer by more than two standard errors of
-the baseline's accuracy. Before that, differences between models say little about what they learn.
+classification and tagging, its errors (1 - accuracy, 1 - F1) are at least 10 % fewer, and fewer by
+more than two standard errors of the baseline's accuracy or F1. Before that, differences between
+models say little about what they learn.
 
 The frequency of each of V tokens is (count + 1) / (all + V): a token that is not in the training
 part has a chance too.
@@ -21,11 +23,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..data.masking import IGNORED
 from ..data.rows import Rows
-from ..metrics.tasks import MAIN_METRIC
+from ..data.tagging import by_word
+from ..metrics.entities import count_spans
+from ..metrics.tasks import MAIN_METRIC, numbers
 from ..training.setup import collator, metrics_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from datasets import Dataset
 
     from ..config.schema import RunConfig, Task
@@ -42,7 +49,7 @@ class Baseline(NamedTuple):
 
     task: Task
     metrics: dict[str, float]
-    rows: int
+    rows: int  # of which the main metric is a mean; in tagging the spans
 
     @property
     def main(self) -> str:
@@ -51,9 +58,9 @@ class Baseline(NamedTuple):
 
     def is_left_by(self, metrics: dict[str, float]) -> bool:
         """Whether a model with these metrics on the same part is clearly better."""
-        if self.task == "classify":
-            before = 1 - self.metrics["accuracy"]
-            now = 1 - metrics.get("accuracy", 0.0)
+        if self.task in ("classify", "tag"):
+            before = 1 - self.metrics[self.main]
+            now = 1 - metrics.get(self.main, 0.0)
             noise = math.sqrt(before * (1 - before) / max(self.rows, 1))
             return now <= (1 - MARGIN) * before and before - now > 2 * noise
         return metrics.get("loss", math.inf) <= (1 - MARGIN) * self.metrics["loss"]
@@ -67,6 +74,8 @@ def baseline(config: RunConfig, prepared: Prepared, part: Part) -> Baseline | No
     rows = Rows(evaluated, None if part == "test" else config.evaluate.max_examples)
     if config.task == "classify":
         found = _most_frequent_label(Rows(train), rows)
+    elif config.task == "tag":
+        return _most_frequent_tags(config, prepared, part, rows)
     else:
         loss = _loss_of_frequencies(config, prepared, train, rows)
         scores = np.array([[loss, 1.0, np.nan]])  # summed loss, tokens, correct: not counted
@@ -87,6 +96,35 @@ def _of_documents(rows: Rows, name: str) -> np.ndarray:
     return column[np.unique(rows.column("document"), return_index=True)[1]]
 
 
+def _most_frequent_tags(config: RunConfig, prepared: Prepared, part: Part, rows: Rows) -> Baseline:
+    train = prepared.part("train")
+    tokenizer = prepared.tokenizer()
+    assert train is not None
+    assert tokenizer is not None
+    labels = len(prepared.meta["labels"])
+    counts = np.zeros((len(tokenizer), labels), dtype=np.int64)
+    for row in _every(Rows(train)):
+        real = row["tags"] != IGNORED
+        np.add.at(counts, (row["input_ids"][real], row["tags"][real]), 1)
+    likely = counts.argmax(1)
+    types = (labels - 1) // 2
+    counted = np.zeros((types, 3))
+    for row in _every(rows):
+        guess = by_word(likely[row["input_ids"]], row["word_starts"])
+        core = (row["core_start"], row["core_end"], row["cut_span"])
+        counted += count_spans(row["tags"], guess, core, types)
+        counted[:, 2] += np.bincount(row["missed"], minlength=types)
+    scores = np.concatenate([[np.nan, 1.0, np.nan], counted.reshape(-1)])[None]
+    found = numbers(metrics_of(config, prepared, part, None)(scores))
+    metrics = {name: found[name] for name in ("precision", "recall", "f1", "macro_f1")}
+    return Baseline("tag", metrics, int(counted[:, 2].sum()))
+
+
+def _every(rows: Rows) -> Iterator[dict[str, Any]]:
+    for start in range(0, len(rows), BATCH):
+        yield from rows.__getitems__(range(start, min(start + BATCH, len(rows))))
+
+
 def _loss_of_frequencies(
     config: RunConfig, prepared: Prepared, train: Dataset, rows: Rows
 ) -> float:
@@ -100,11 +138,10 @@ def _loss_of_frequencies(
         counts[list(masking.special_ids)] = 0
     frequency = (counts + 1) / (counts.sum() + len(counts))
     total, tokens = 0.0, 0
-    for start in range(0, len(rows), BATCH):
-        for row in rows.__getitems__(range(start, min(start + BATCH, len(rows)))):
-            probabilities = _probabilities(row, config.task, frequency, masking)
-            total -= float(np.log(probabilities).sum())
-            tokens += len(probabilities)
+    for row in _every(rows):
+        probabilities = _probabilities(row, config.task, frequency, masking)
+        total -= float(np.log(probabilities).sum())
+        tokens += len(probabilities)
     return total / max(tokens, 1)
 
 

@@ -18,7 +18,14 @@ if TYPE_CHECKING:
     from ..measure.records import Record
     from .verdict import Group
 
-SHOWN = ("perplexity", "accuracy", "bits_per_byte", "macro_f1", "bleu", "chrf")
+SHOWN = (
+    "perplexity", "accuracy", "bits_per_byte", "f1", "precision", "recall", "macro_f1", "bleu",
+    "chrf",
+)  # fmt: skip
+KNOWN = {  # to the baseline of a task
+    "classify": "the most frequent label",
+    "tag": "the most frequent label of each token",
+}
 WRITTEN_BY = "<!-- Written by linformer compare, which replaces it when it runs again. -->"
 COST_COLUMNS = ("parameters", "in E and F", "peak memory", "time a step")
 
@@ -127,7 +134,7 @@ def _about(groups: Sequence[Group], names: Sequence[str]) -> list[str]:
             if values:
                 found.setdefault(f"{name} {spread(values)}", None)
     if found:
-        classify = groups[0].first["task"] == "classify"
-        known = "the most frequent label" if classify else "how often each token occurs"
+        task = groups[0].first["task"]
+        known = KNOWN.get(task, "how often each token occurs")
         lines.append(f"Baseline, a model that knows only {known}: {', '.join(found)}.")
     return lines

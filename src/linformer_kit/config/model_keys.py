@@ -64,6 +64,7 @@ MODEL_KEYS: dict[Task, tuple[str, ...]] = {
     "mlm": START + LAYERS + ENCODER + WORDS,
     "clm": (*START, *LAYERS, *CAUSAL, "window", *WORDS),
     "classify": (*START, *LAYERS, *ENCODER, "pooling", "classifier_dropout"),
+    "tag": (*START, *LAYERS, *ENCODER, "classifier_dropout"),
     "translate": START + LAYERS + ENCODER + CAUSAL + WORDS + DECODER,
 }
 

@@ -25,6 +25,7 @@ DEFAULTS: dict[Task, OnOverflow] = {
     "mlm": "chunk",  # rows of consecutive tokens
     "clm": "chunk",
     "classify": "truncate",
+    "tag": "chunk",
     "translate": "truncate",
 }
 # Where predict cannot do what a run does with its data.

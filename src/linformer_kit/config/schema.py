@@ -33,8 +33,8 @@ from .ranges import (
     Workers,
 )
 
-Task = Literal["mlm", "clm", "classify", "translate"]
-Format = Literal["auto", "text", "csv", "tsv", "jsonl", "parquet"]
+Task = Literal["mlm", "clm", "classify", "tag", "translate"]
+Format = Literal["auto", "text", "csv", "tsv", "jsonl", "parquet", "conll"]
 Documents = Literal["file", "line", "blank-line"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece", "byte", "character", "word"]
 Schedule = Literal["constant", "linear", "cosine", "inverse-sqrt"]
@@ -73,6 +73,9 @@ class DataSection(Section):
     text: Text = "text"
     label: Text = "label"
     features: Text | None = None
+    spans: Text = "spans"
+    words: Text | None = None
+    tags: Text = "tags"
     source: Text = "source"
     target: Text = "target"
     validation_share: Share = 0.05
@@ -180,6 +183,8 @@ class RunConfig(Section):
                 f"data.chunk_overlap has no effect in the task {self.task!r}, whose pieces do not "
                 f"overlap: got {data.chunk_overlap}. Leave it out."
             )
+        if data.words is not None and self.task != "tag":
+            raise ValueError(f"data.words belongs to the task 'tag': got task {self.task!r}.")
         if train.label_smoothing and self.task != "translate":
             raise ValueError(
                 f"train.label_smoothing belongs to the task 'translate': got task {self.task!r}."

@@ -22,11 +22,15 @@ Batch = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Collate:
-    """The batch a model of this task is called with."""
+    """The batch a model of this task is called with.
+
+    With `scoring` a batch also has what `metrics.row_scores` needs and a model does not take.
+    """
 
     task: Task
     pad_id: int = 0
     masking: Masking | None = None
+    scoring: bool = False
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         if "features" in examples[0]:
@@ -40,9 +44,21 @@ class Collate:
         batch = self._tokens(rows)
         if self.task == "clm":
             return {**batch, "labels": pad(rows, IGNORED)}
+        if self.task == "tag":
+            return {**batch, **self._tags(examples)}
         if self.task == "translate":
             return {**batch, "labels": pad([e["labels"] for e in examples], IGNORED)}
         return {**batch, "labels": torch.tensor([example["labels"] for example in examples])}
+
+    def _tags(self, examples: Sequence[Example]) -> Batch:
+        labels = {"labels": pad([example["tags"] for example in examples], IGNORED)}
+        if not self.scoring:
+            return labels
+        names = ("core_start", "core_end", "cut_span")
+        core = [[example[name] for name in names] for example in examples]
+        missed = pad([example["missed"] for example in examples], IGNORED)
+        words = pad([example["word_starts"] for example in examples], 1).bool()
+        return {**labels, "word_starts": words, "core": torch.tensor(core), "missed": missed}
 
     def _tokens(self, rows: list[np.ndarray]) -> Batch:
         mask = pad([np.ones(len(row), dtype=np.int64) for row in rows], 0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..config.schema import Sides
 from ..errors import UserError, user_input
 from . import builtin, files, hub_dataset, records
+from .spans import MAX_LABEL, Spans, from_words, read_spans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
 SIDES = {"source": "source", "target": "target"}
-MAX_LABEL = 1000  # characters
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,10 @@ class Corpus:
         """What each record holds, and the column it comes from."""
         if self.task == "translate":
             return {"source": self.data.source, "target": self.data.target}
+        if self.task == "tag":
+            if self.data.words is not None:
+                return {"words": self.data.words, "tags": self.data.tags}
+            return {"text": self.data.text, "spans": self.data.spans}
         if self.task != "classify":
             return {"text": self.data.text}
         if self.data.features is not None:
@@ -158,7 +162,7 @@ class Corpus:
             return
         if self.data.options:
             raise UserError(
-                "data.options belong to the built-in corpora listops and phrases-en-de."
+                "data.options belong to the built-in corpora letters, listops and phrases-en-de."
             )
         columns = SIDES if isinstance(source, Sides) else self.columns
         if self.has_features and "features" not in columns:
@@ -166,8 +170,9 @@ class Corpus:
                 f"data.train holds features, so {source} must hold them too. Name their column in "
                 "data.features."
             )
+        named = _tagged if self.task == "tag" else _named
         for place, row in self._placed(source, list(columns.values()), limits):
-            yield _named(row, place, columns)
+            yield named(row, place, columns)
 
     def _check_builtin(self, corpus: builtin.BuiltinCorpus) -> None:
         if self.task not in corpus.tasks:
@@ -191,6 +196,11 @@ class Corpus:
                 yield from hub_dataset.read(name, columns)
                 continue
             for path in files.find(name):
+                if self.task != "tag" and records.kind_of(path, self.data.format) == "conll":
+                    raise UserError(
+                        f"{path} has CoNLL columns, which belong to the task 'tag': got task "
+                        f"{self.task!r}. Name another format with data.format."
+                    )
                 with user_input(f"cannot read {path}"):  # whatever a file can hold
                     yield from records.read(
                         path,
@@ -228,6 +238,20 @@ def _named(row: Record, place: str, columns: Mapping[str, str]) -> Record:
             _check_text(value, f"{place}: the column {column!r}")
         record[name] = value
     return record
+
+
+def _tagged(row: Record, place: str, columns: Mapping[str, str]) -> Record:
+    """A text and its spans, of which a CoNLL file has checked its own."""
+    if isinstance(row.get("spans"), Spans):
+        text, spans = row["text"], row["spans"]
+    elif "words" in columns:
+        text, spans = from_words(row[columns["words"]], row[columns["tags"]], place)
+    else:
+        text = row[columns["text"]]
+        _check_text(text, f"{place}: the column {columns['text']!r}")
+        spans = read_spans(row[columns["spans"]], text, place)
+    _check_text(text, f"{place}: the text")
+    return {"place": place, "text": text, "spans": spans}
 
 
 def _check_text(value: Any, what: str) -> None:

@@ -25,6 +25,10 @@ class Counts:
     cut_rows: int = 0  # rows that were cut at max_length
     cut_tokens: int = 0  # tokens that are in no row
     unknown: int = 0  # tokens that the tokenizer does not know
+    spans: int = 0
+    unread_spans: int = 0  # in the tokens that are in no row
+    lost_spans: int = 0  # no token has their label: several spans in one token
+    moved_spans: int = 0  # they begin or end inside a token or a word
 
 
 def unread(part: str, counts: Mapping[str, Any], max_length: int) -> str | None:
@@ -59,6 +63,7 @@ def notices(part: str, counts: Mapping[str, Any], max_length: int) -> dict[str, 
         "unread": unread(part, counts, max_length),
         "chunked": chunked(part, counts, max_length),
         "unknown tokens": unknown(part, counts),
+        "inexact spans": inexact(part, counts),
     }
     return {event: text for event, text in said.items() if text is not None}
 
@@ -72,6 +77,25 @@ def unknown(part: str, counts: Mapping[str, Any]) -> str | None:
         f"{part}: {share(tokens, total)} of the tokens ({tokens:,} of {total:,}) are unknown to "
         "the tokenizer and read as its unknown token."
     )
+
+
+def inexact(part: str, counts: Mapping[str, Any]) -> str | None:
+    """One sentence about spans that tokens cannot show exactly, or None."""
+    total = counts.get("spans", 0)
+    cut, lost, moved = (counts.get(f"{name}_spans", 0) for name in ("unread", "lost", "moved"))
+    said = []
+    if unread:
+        said.append(
+            f"{unread:,} of {total:,} spans are in text that was not read and count as missed"
+        )
+    if moved:
+        said.append(
+            f"{moved:,} of {total:,} spans begin or end inside a token or a word and cannot be "
+            "found exactly"
+        )
+    if lost:
+        said.append(f"{lost:,} of {total:,} spans share their token with another and are lost")
+    return f"{part}: {'; '.join(said)}." if said else None
 
 
 def share(count: int, total: int) -> str:

@@ -4,6 +4,7 @@ mlm, clm      documents framed as <s> ... </s>; packed: one long stream cut into
               each document cut into rows of its own. A last row of one token is left out: it has
               nothing to predict.
 classify      one row a document, or a row of features
+tag           one row a document, with a label for each token
 translate     a row of the source and one of the target
 
 What happens to a document that is longer than max_length: `on_overflow`. What is in no row is
@@ -25,7 +26,10 @@ from ..config.on_overflow import DEFAULTS
 from ..errors import UserError, user_input
 from .counts import Counts
 from .features import features_of
+from .iob import spans_of, types_of
+from .masking import IGNORED
 from .overflow import Overflow
+from .tagging import cores, label_tokens, token_ranges, word_starts
 from .tokenizer import Frame, encode_whole, frame_of, texts_of
 
 if TYPE_CHECKING:
@@ -65,6 +69,8 @@ class Examples:
             made = self._packed(records) if self.pack else self._windows(records)
         elif self.task == "classify":
             made = self._documents(records)
+        elif self.task == "tag":
+            made = self._tagged(records)
         else:
             made = self._pairs(records)
         for row in made:
@@ -220,6 +226,48 @@ class Examples:
         """The number of the document in its rows, where those are scored together."""
         return {"document": number} if self._policy == "chunk" else {}
 
+    def _tagged(self, records: Iterable[Record]) -> Iterator[Row]:
+        types = {name: place for place, name in enumerate(types_of(self.labels))}
+        before = len(self._frame.before)
+        for record, (encoding,) in self._encoded(records):
+            for span in record["spans"]:
+                if span.label not in types:
+                    raise _unknown_label(record, span.label, list(types))
+            ranges = token_ranges(encoding.offsets, record["text"])
+            starts = word_starts(ranges, record["text"])
+            labels, lost, moved = label_tokens(ranges, starts, record["spans"], types)
+            (pieces,) = self._pieces(record, len(labels))
+            unread = [int(one) for one, at, _ in spans_of(labels) if at >= pieces[-1].stop]
+            missed = np.array([types[name] for name in lost] + unread, dtype=np.int64)
+            self.counts.spans += len(record["spans"])
+            self.counts.lost_spans += len(lost)
+            self.counts.unread_spans += len(unread)
+            self.counts.moved_spans += moved
+            blank = ranges[:, 0] == ranges[:, 1]
+            asked = np.where(blank, IGNORED, labels)
+            for piece, core in zip(pieces, cores(pieces), strict=True):
+                here = slice(piece.start, piece.stop)
+                begun = starts[here].copy()
+                begun[:1] = True  # a piece may begin inside a word, which the frame is no part of
+                ids = self._ids(encoding.ids[here])
+                goes_on = piece.stop < len(labels) and labels[piece.stop]
+                yield {
+                    "input_ids": ids,
+                    "length": len(ids),
+                    "tags": self._around(asked[here], IGNORED),
+                    "word_starts": self._around(begun, 1).astype(bool),
+                    "core_start": before + core.start - piece.start,
+                    "core_end": before + core.stop - piece.start,
+                    "missed": missed,
+                    "cut_span": int(goes_on and goes_on % 2 == 0),  # I, not B
+                }
+                missed = missed[:0]  # each counts once
+
+    def _around(self, values: np.ndarray, fill: int) -> np.ndarray:
+        """Values of the tokens of a row, with `fill` for its frame."""
+        before, after = (np.full(len(side), fill) for side in self._frame)
+        return np.concatenate([before, values, after])
+
     def _pairs(self, records: Iterable[Record]) -> Iterator[Row]:
         for record, sides in self._encoded(records):
             pieces = self._pieces(record, *(len(side.ids) for side in sides))
@@ -262,10 +310,14 @@ class Examples:
         try:
             return places[record["label"]]
         except KeyError:
-            raise UserError(
-                f"{record['place']}: the label {record['label']!r:.60} is not among those of the "
-                f"training part: {_some(list(places))}. Add it there, or remove the record."
-            ) from None
+            raise _unknown_label(record, record["label"], list(places)) from None
+
+
+def _unknown_label(record: Record, label: str, known: list[str]) -> UserError:
+    return UserError(
+        f"{record['place']}: the label {label!r:.60} is not among those of the training part: "
+        f"{_some(known)}. Add it there, or remove the record."
+    )
 
 
 def _some(names: list[str]) -> str:

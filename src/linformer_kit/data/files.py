@@ -32,6 +32,10 @@ SUFFIXES = (
     ".ndjson",
     ".json",
     ".parquet",
+    ".conll",
+    ".iob",
+    ".iob2",
+    ".bio",
 )
 MB = 1_000_000
 UTF16 = (b"\xff\xfe", b"\xfe\xff")

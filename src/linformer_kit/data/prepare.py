@@ -26,6 +26,7 @@ from .arrow import RowFile
 from .corpus import PARTS, Corpus, Part
 from .digest import RowDigest, names_digest, tokenizer_digest
 from .examples import Examples
+from .iob import label_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
     Tell = Callable[[str, int, int], None]
 
+LABELLED = ("classify", "tag")  # tasks with labels
 VERSION = 3  # raise it when the same inputs would be prepared differently
+LEAST_TO_TAG = 8  # tokens of a row: its frame, and some that have labels
 log = logging.getLogger(__name__)
 
 
@@ -86,7 +89,7 @@ class Given:
     def check(self, corpus: Corpus) -> None:
         if self.tokenizer is not None and corpus.has_features:
             raise ValueError(f"features have no tokenizer: got the tokenizer {self.tokenizer}.")
-        if self.labels and corpus.task != "classify":
+        if self.labels and corpus.task not in LABELLED:
             raise ValueError(f"the task {corpus.task!r} has no labels: got {len(self.labels)}.")
         if self.labels is not None and len(set(self.labels)) != len(self.labels):
             raise UserError(f"labels must be different from each other: got {self.labels}.")
@@ -174,6 +177,11 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
             f"data.max_length must be at least 2 for the task {config.task}: got "
             f"{config.data.max_length}. One token has nothing to predict."
         )
+    if config.task == "tag" and config.data.max_length < LEAST_TO_TAG:
+        raise UserError(
+            f"data.max_length must be at least {LEAST_TO_TAG} for the task tag: got "
+            f"{config.data.max_length}."
+        )
     labels = _labels(corpus) if given.labels is None else list(given.labels)
     tokenizer = None
     if not corpus.has_features:
@@ -201,7 +209,7 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
     digests["tokenizer"] = (
         None if tokenizer is None else tokenizer_digest(building / store.TOKENIZER)
     )
-    digests["labels"] = names_digest(labels) if config.task == "classify" else None
+    digests["labels"] = names_digest(labels) if config.task in LABELLED else None
     seconds = time.perf_counter() - started
     meta = {
         "version": VERSION,
@@ -267,6 +275,11 @@ def _check_empty(corpus: Corpus, part: Part) -> None:
 
 
 def _labels(corpus: Corpus) -> list[str]:
+    if corpus.task == "tag":
+        types = {span.label for record in corpus.part("train") for span in record["spans"]}
+        if not types:
+            raise UserError("tagging needs at least one span: got none in the training part.")
+        return label_names(sorted(types))
     if corpus.task != "classify":
         return []
     names = {record["label"] for record in corpus.part("train")}

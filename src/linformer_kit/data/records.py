@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..config.schema import Documents, Format
 from ..errors import UserError, user_input
-from . import files
+from . import conll, files
 from .decompress import Expansion
 
 if TYPE_CHECKING:
@@ -29,10 +29,20 @@ BY_SUFFIX: dict[str, Format] = {
     ".ndjson": "jsonl",
     ".json": "jsonl",
     ".parquet": "parquet",
+    ".conll": "conll",
+    ".iob": "conll",
+    ".iob2": "conll",
+    ".bio": "conll",
 }
 COLUMN_KEYS = (
-    "Name the columns in data.text, data.label, data.source, data.target or data.features."
+    "Name the columns in data.text, data.label, data.source, data.target, data.features, "
+    "data.spans, or data.words and data.tags."
 )
+
+
+def kind_of(path: Path, format: Format) -> Format:  # noqa: A002  (the name of the key)
+    """The format of a file: as it is given, or by the file's suffix."""
+    return BY_SUFFIX.get(files.kind_of(path), "text") if format == "auto" else format
 
 
 def read(
@@ -45,7 +55,9 @@ def read(
 ) -> Iterator[Placed]:
     """The records of one file with their places, each with `columns`. Plain text has one: text."""
     assert documents in get_args(Documents)
-    kind = BY_SUFFIX.get(files.kind_of(path), "text") if format == "auto" else format
+    kind = kind_of(path, format)
+    if kind == "conll":
+        return conll.read(path, documents, limits)
     if kind == "text":
         if list(columns) != ["text"]:
             raise UserError(

@@ -43,6 +43,7 @@ CONFIG_FILES = (
 TEMPLATES: dict[Task, str] = {
     "mlm": "<s> $A </s>",
     "classify": "<s> $A </s>",
+    "tag": "<s> $A </s>",
     "translate": "$A </s>",
     "clm": "<s> $A",
 }

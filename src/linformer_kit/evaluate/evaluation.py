@@ -15,7 +15,7 @@ from accelerate.utils import gather_object
 
 from ..config.on_overflow import policy_for
 from ..core.window_attention import switch_off
-from ..data.prepare import Prepared, fingerprint, prepare
+from ..data.prepare import LABELLED, Prepared, fingerprint, prepare
 from ..data.rows import Rows
 from ..errors import UserError, user_input
 from ..metrics.tasks import numbers
@@ -150,7 +150,7 @@ def _evaluate_on(
         "unread": {name: counts[name] for name in ("cut_rows", "cut_tokens", "tokens")},
         "metrics": metrics,
     }
-    if config.task == "classify":
+    if config.task in LABELLED:
         evaluation["labels"] = prepared.meta["labels"]
     if changed:
         evaluation["data_changed"] = True
@@ -245,7 +245,7 @@ def _data_of(
         if folder.same_data(prepared.meta["digest"]):
             return prepared, False
     labels = None
-    if config.task == "classify":
+    if config.task in LABELLED:
         with user_input(f"cannot read the labels in {model / 'config.json'}"):
             names = json.loads((model / "config.json").read_bytes())["id2label"]
             labels = [names[str(place)] for place in range(len(names))]

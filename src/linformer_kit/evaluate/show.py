@@ -34,6 +34,12 @@ def show(evaluation: dict[str, Any]) -> Group:
         for name, row in zip(names, metrics["confusion"], strict=True):
             confusion.add_row(escape(name), *map(str, row))
         parts.append(confusion)
+    if "types" in metrics:
+        types = Table("type", *("precision", "recall", "f1", "spans"), title="spans of each type")
+        for name, one in metrics["types"].items():
+            shares = (f"{one[key]:.4f}" for key in ("precision", "recall", "f1"))
+            types.add_row(escape(name), *shares, f"{one['spans']:,}")
+        parts.append(types)
     for name, signature in metrics.get("signatures", {}).items():
         parts.append(f"{name}: {signature}")
     return Group(*parts)

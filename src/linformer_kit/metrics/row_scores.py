@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..data.masking import IGNORED
+from ..data.tagging import by_word
+from .entities import count_spans
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,6 +31,8 @@ def row_scores(model: nn.Module, batch: Batch, task: Task, vocab_size: int) -> T
     """(B, 3): summed loss, labelled tokens, correct.
 
     classify: (B, 3 + C): loss, label, prediction, and the probability of each label.
+    tag: (B, 3 + 3 T): the three, then for each of T types of spans how many are right, predicted,
+    and in the text.
     """
     if task == "classify":
         inputs = {name: value for name, value in batch.items() if name != "labels"}
@@ -35,6 +40,8 @@ def row_scores(model: nn.Module, batch: Batch, task: Task, vocab_size: int) -> T
         loss = F.cross_entropy(logits, batch["labels"], reduction="none")
         scores = torch.stack([loss, batch["labels"], logits.argmax(-1)], dim=1)
         return torch.cat([scores, logits.softmax(-1)], dim=1).double()
+    if task == "tag":
+        return _tag_scores(model, batch)
     size = batch["labels"].shape[0]
     row_bytes = 4 * vocab_size * batch["labels"].shape[1]
     if row_bytes > LOGIT_BYTES and task == "clm":
@@ -45,6 +52,33 @@ def row_scores(model: nn.Module, batch: Batch, task: Task, vocab_size: int) -> T
             for piece in _pieces(batch, min(size, max(1, LOGIT_BYTES // row_bytes)))
         ]
     return torch.cat(rows)
+
+
+def _tag_scores(model: nn.Module, batch: Batch) -> Tensor:
+    labels = batch["labels"]  # (B, N)
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    logits = model(**inputs).logits.float()  # (B, N, C)
+    places = torch.arange(labels.shape[1], device=labels.device)
+    first, last = batch["core"][:, :1], batch["core"][:, 1:2]  # (B, 1)
+    asked = (labels != IGNORED) & (places >= first) & (places < last)
+    nll = F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
+    right = (logits.argmax(-1) == labels) & asked
+    tokens = torch.stack([(nll * asked).sum(1), asked.sum(1), right.sum(1)], dim=1).double()
+    types = (logits.shape[-1] - 1) // 2
+    truth = labels.cpu().numpy()
+    guess = logits.argmax(-1).cpu().numpy()
+    starts = batch["word_starts"].cpu().numpy()
+    guess = np.stack([by_word(row, first) for row, first in zip(guess, starts, strict=True)])
+    counted = torch.stack(
+        [
+            torch.from_numpy(count_spans(real, found, core, types))
+            for real, found, core in zip(truth, guess, batch["core"].tolist(), strict=True)
+        ]
+    )  # (B, T, 3)
+    missed = batch["missed"]
+    for type_ in range(types):
+        counted[:, type_, 2] += (missed == type_).sum(1).cpu()
+    return torch.cat([tokens, counted.flatten(1).to(tokens.device)], dim=1)
 
 
 def _pieces(batch: Batch, rows: int) -> list[Batch]:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..data.iob import types_of
 from ..data.overflow import mean_of_pieces
+from .entities import entity_metrics
 
 if TYPE_CHECKING:
     from ..config.schema import Task
@@ -18,6 +20,7 @@ MAIN_METRIC: dict[Task, str] = {
     "mlm": "perplexity",
     "clm": "bits_per_byte",
     "classify": "accuracy",
+    "tag": "f1",
     "translate": "perplexity",
 }
 LOWER_IS_BETTER = {"loss", "perplexity", "bits_per_byte"}
@@ -35,11 +38,16 @@ class Metrics:
     def __call__(self, scores: np.ndarray) -> dict[str, Any]:
         if self.task == "classify":
             return classification(scores, len(self.labels))
-        total, count, right = scores.sum(axis=0)
+        total, count, right = scores[:, :3].sum(axis=0)
         loss = float(total / max(count, 1))
-        metrics = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
+        metrics: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
         if not math.isnan(right):
             metrics["accuracy"] = float(right / max(count, 1))
+        if self.task == "tag":
+            del metrics["perplexity"]
+            types = types_of(self.labels)
+            counted = scores[:, 3:].sum(axis=0).reshape(len(types), 3)
+            metrics |= entity_metrics(counted, types)
         if self.task == "clm" and self.bytes:
             # The mean over the tokens that were predicted, times all tokens of the text.
             metrics["bits_per_byte"] = loss / math.log(2) * self.tokens / self.bytes

@@ -16,19 +16,28 @@ from ..errors import UserError, user_input
 from ..models.extend import extended
 from ..models.load import load_pretrained, load_tokenizer
 from ..training.build import MODELS
-from .tasks import PREDICTORS, Options, Question
+from .tags import Tag
+from .tasks import Classify, FillMask, GoOn, Options, Question, TaskPredictor, Translate
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from ..config.on_overflow import OnOverflow
+    from ..config.schema import Task
     from ..data.overflow import Reading
     from ..runs.folder import RunFolder
 
 __all__ = ["Answer", "Options", "Predictor", "predict_texts"]
 
 TOKENS_PER_BATCH = 16_384
+PREDICTORS: dict[Task, type[TaskPredictor]] = {
+    "mlm": FillMask,
+    "classify": Classify,
+    "tag": Tag,
+    "clm": GoOn,
+    "translate": Translate,
+}
 
 
 @dataclass(frozen=True)
@@ -59,8 +68,11 @@ class Answer:
         lines = []
         for answer in self.answers:
             score = f"{answer['score']:.3f}  " if "score" in answer else ""
-            lines.append(score + answer["text"])
-        return "\n".join(lines)
+            span = ""
+            if "start" in answer:
+                span = f"{answer['label']}  {answer['start']}-{answer['end']}  "
+            lines.append(score + span + answer["text"])
+        return "\n".join(lines) or "nothing found"
 
 
 class Predictor:

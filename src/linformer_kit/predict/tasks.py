@@ -1,7 +1,8 @@
 """What each task does with a text: encode it in pieces, call the model on pieces, merge.
 
-A new task is a subclass of `TaskPredictor` in `PREDICTORS`. What is longer than the model reads is
-cut by `data/overflow.py` in `encode`, so that every answer knows how much of its text was read.
+A new task is a subclass of `TaskPredictor`, listed in `answers.py`. What is longer than the model
+reads is cut by `data/overflow.py` in `encode`, so that every answer knows how much of its text was
+read.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ..config.on_overflow import OnOverflow
-    from ..config.schema import RunConfig, Task
+    from ..config.schema import RunConfig
 
 SENTENCE_END = re.compile(r"[.!?\u2026\u3002\uff01\uff1f][\"')\]\u00bb\u201d]*\s+|\n+")
 
@@ -44,6 +45,7 @@ class Options:
     max_new_tokens: int | None = None
     temperature: float = 0.0
     seed: int = 0
+    redact: bool = False
 
 
 @dataclass(frozen=True)
@@ -353,14 +355,6 @@ class Translate(TaskPredictor):
 
     def merge(self, question: Question, outputs: list[Any]) -> list[dict[str, Any]]:
         return [{"text": " ".join(outputs)}]
-
-
-PREDICTORS: dict[Task, type[TaskPredictor]] = {
-    "mlm": FillMask,
-    "classify": Classify,
-    "clm": GoOn,
-    "translate": Translate,
-}
 
 
 def _boundaries(text: str, encoding: Any) -> tuple[np.ndarray, np.ndarray]:

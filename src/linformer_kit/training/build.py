@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel, set_seed
 
+from ..data.prepare import LABELLED
 from ..errors import UserError
 from ..machine_memory import total_memory
 from ..models import (
@@ -16,6 +17,7 @@ from ..models import (
     LinformerForConditionalGeneration,
     LinformerForMaskedLM,
     LinformerForSequenceClassification,
+    LinformerForTokenClassification,
 )
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ MODELS: dict[Task, type[PreTrainedModel]] = {
     "mlm": LinformerForMaskedLM,
     "clm": LinformerForCausalLM,
     "classify": LinformerForSequenceClassification,
+    "tag": LinformerForTokenClassification,
     "translate": LinformerForConditionalGeneration,
 }
 
@@ -48,10 +51,11 @@ def model_config(
             "bos_token_id": tokenizer.bos_token_id,
             "eos_token_id": tokenizer.eos_token_id,
         }
-    if config.task == "classify":
+    if config.task in LABELLED:
         names = meta["labels"]
         options["id2label"] = dict(enumerate(names))
         options["label2id"] = {name: place for place, name in enumerate(names)}
+    if config.task == "classify":
         options["feature_size"] = meta["feature_size"]
     if config.task == "clm":
         options["is_decoder"] = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from transformers import EvalPrediction, TrainerControl, TrainerState, TrainingArguments
 
     from ..config.schema import RunConfig
+    from ..data.collate import Collate
     from ..data.order import TrainingOrder
     from ..data.rows import Rows
     from .progress import RunLogging
@@ -226,6 +228,15 @@ class RunTrainer(StepTrainer):
             state._shared_state["distributed_type"] = DistributedType.FSDP
         AcceleratorState._shared_state["fsdp_plugin"] = plugin
         self.is_fsdp_enabled = True
+
+    def get_eval_dataloader(self, eval_dataset: Any = None) -> DataLoader[Any]:
+        """As Trainer's, with what the scores of rows need in the batches."""
+        usual = self.data_collator
+        self.data_collator = replace(cast("Collate", usual), scoring=True)
+        try:
+            return super().get_eval_dataloader(eval_dataset)
+        finally:
+            self.data_collator = usual
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return evaluation_order(cast("Rows", eval_dataset)).tolist()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from . import digits, listops, phrases, python_docs
+from . import digits, letters, listops, phrases, python_docs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -41,6 +41,7 @@ BUILTIN = {
                 f"{phrases.VERSION}, babel {version('babel')}, num2words {version('num2words')}"
             ),
         ),
+        BuiltinCorpus("letters", ("tag",), letters.records, lambda: str(letters.VERSION)),
         BuiltinCorpus("listops", ("classify",), listops.records, lambda: str(listops.VERSION)),
         BuiltinCorpus(
             "digits",
