@@ -84,10 +84,8 @@ def inexact(part: str, counts: Mapping[str, Any]) -> str | None:
     total = counts.get("spans", 0)
     cut, lost, moved = (counts.get(f"{name}_spans", 0) for name in ("unread", "lost", "moved"))
     said = []
-    if unread:
-        said.append(
-            f"{unread:,} of {total:,} spans are in text that was not read and count as missed"
-        )
+    if cut:
+        said.append(f"{cut:,} of {total:,} spans are in text that was not read and count as missed")
     if moved:
         said.append(
             f"{moved:,} of {total:,} spans begin or end inside a token or a word and cannot be "
