@@ -31,7 +31,7 @@ from ..train import tiny
 
 N = 32
 TASKS = get_args(Task)
-FRAME = {"mlm": 2, "classify": 2, "translate": 1, "clm": 1}
+FRAME = {"mlm": 2, "classify": 2, "tag": 2, "translate": 1, "clm": 1}
 
 
 def text_of(tokens: int, task: str) -> str:
@@ -50,7 +50,7 @@ def text_of(tokens: int, task: str) -> str:
 def test_predict(capsys, runs, task, policy, tokens):
     folder, text = runs(task), text_of(tokens, task)
     capsys.readouterr()  # of the training
-    options = [] if task in ("mlm", "classify") else ["--max-new-tokens", "2"]
+    options = ["--max-new-tokens", "2"] if task in ("clm", "translate") else []
     code, out, err = command(
         capsys, "predict", str(folder.path), text, "--on-overflow", policy, *options
     )
@@ -170,8 +170,11 @@ def corpus(folder, task):
     (folder / "upper-test.txt").write_text("\n".join(texts).upper() + "\n")
     rows = [f'"{text}",{label}' for text, label in zip(texts, ("yes", "no", "yes"), strict=True)]
     (folder / "test.csv").write_text("text,label\n" + "\n".join(rows) + "\n")
+    tagged = [json.dumps({"text": text, "spans": [[8, 11, "animal"]]}) for text in texts]
+    (folder / "test.jsonl").write_text("\n".join(tagged) + "\n")
     test = {
         "classify": str(folder / "test.csv"),
+        "tag": str(folder / "test.jsonl"),
         "translate": {
             "source": str(folder / "test.txt"),
             "target": str(folder / "upper-test.txt"),
@@ -184,8 +187,8 @@ def corpus(folder, task):
 def expected_counts(task, policy, sides):
     """Rows, rows that were cut and tokens that are in none, of texts of 20, 32 and 150 tokens."""
     if policy == "truncate":
-        return 3 if task in ("classify", "translate") else None, 1, sides * (150 - N)
-    if policy == "chunk" and task == "classify":
+        return 3 if task in ("classify", "tag", "translate") else None, 1, sides * (150 - N)
+    if policy == "chunk" and task in ("classify", "tag"):
         return 2 + len(overlapping(148, 30, 3)), 0, 0
     return None, 0, 0
 
@@ -213,7 +216,8 @@ def test_prepare(capsys, tmp_path, task, policy):
     assert (counts["cut_rows"], counts["cut_tokens"]) == (cut_rows, cut_tokens)
     assert rows is None or counts["rows"] == rows
     assert (f"({cut_tokens:,} of" in err) == (cut_tokens > 0)
-    assert ("read in overlapping pieces" in err) == (task == "classify" and policy == "chunk")
+    in_pieces = task in ("classify", "tag") and policy == "chunk"
+    assert ("read in overlapping pieces" in err) == in_pieces
 
 
 @pytest.fixture(scope="module")
