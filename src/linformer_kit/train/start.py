@@ -19,6 +19,7 @@ from ..config.start import start_folder
 from ..convert.rehome import convert
 from ..convert.teacher import load_teacher
 from ..data.files import MB
+from ..data.prepare import LABELLED
 from ..errors import UserError, user_input
 from ..models.extend import extended
 from ..models.load import architectures, load_pretrained, model_type
@@ -129,11 +130,12 @@ def _config(
         )
     free = {*FREE, *(("k",) if there.projection in FREE_K else ())}
     changes: dict[str, Any] = {"pooler": there.pooler and MODELS[task] is models.LinformerModel}
-    if task == "classify":
+    if task in LABELLED:
         names = prepared.meta["labels"]
         changes["id2label"] = dict(enumerate(names))
         changes["label2id"] = {name: place for place, name in enumerate(names)}
-        if not _same_head(source, names):
+    if task == "classify":
+        if not _same_head(source, names, task):
             free.add("pooling")
         if there.feature_size != prepared.meta["feature_size"]:
             raise UserError(
@@ -160,9 +162,9 @@ def _config(
         return models.LinformerConfig.from_dict(there.to_dict() | changes)
 
 
-def _same_head(source: Any, labels: list[str]) -> bool:
+def _same_head(source: Any, labels: list[str], task: Task) -> bool:
     """Whether a classifier is there already, of the same labels in the same order."""
-    if not isinstance(source, models.LinformerForSequenceClassification):
+    if not isinstance(source, MODELS[task]):
         return False
     names: Any = source.config.id2label
     return [names[place] for place in sorted(names)] == labels
@@ -187,7 +189,8 @@ def _filled(
     target = kind(made)
     own = target.state_dict()
     there = _as_in(target, source)
-    if config.task == "classify" and not _same_head(source, prepared.meta["labels"]):
+    labels = prepared.meta["labels"]
+    if config.task in LABELLED and not _same_head(source, labels, config.task):
         there = {name: tensor for name, tensor in there.items() if name.startswith(PREFIX)}
     known = {n: t for n, t in there.items() if n in own and own[n].shape == t.shape}
     new = [name for name in own if name not in known]
