@@ -38,7 +38,7 @@ def test_letters_have_spans_that_are_what_they_say():
         "email": r"[\w.-]+@[a-z]+\.(com|org|net|example|co\.uk|de)",
         "date": r"[\w .,-]*\d[\w .,-]*",
         "amount": r"([€$£]|CHF )?[\d,.]+( euros| EUR| dollars)?",
-        "person": r"[^\W\d].*\w",
+        "person": r"[^\W\d].*\S",
     }
     for letter in made:
         text, spans = letter["text"], letter["spans"]
