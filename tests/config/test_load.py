@@ -78,7 +78,10 @@ def test_a_resolved_configuration_loads_as_the_same(tmp_path):
         ("train.steps=[", "the override 'train.steps=[': not valid YAML"),
         ("train.steps=", "train.steps: input should be a valid integer: got nothing"),
         ("task.more=1", "task.more: task holds a single value"),
-        ("task=poem", "task: input should be 'mlm', 'clm', 'classify' or 'translate': got 'poem'"),
+        (
+            "task=poem",
+            "task: input should be 'mlm', 'clm', 'classify', 'tag' or 'translate': got 'poem'",
+        ),
         ("model=5", "model: must be a section with keys of its own: got 5 (int)."),
         ("train=null", "train: must be a section with keys of its own: got nothing."),
         ("k=5", "unknown key 'k'. Did you mean 'model.k'?"),
