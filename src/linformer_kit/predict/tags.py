@@ -33,6 +33,11 @@ class Tag(TaskPredictor):
     `[label]` in the place of each span, and the spans beside it.
     """
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        if self.options.redact:
+            self.columns = ("prediction", "predictions")
+
     def encode(self, text: str) -> Question:
         encoding = self.tokens(text)
         pieces = self.overflow.pieces(len(encoding.ids))
