@@ -9,7 +9,7 @@ LOWEST := .venv-lowest
 LOWEST_INSTALLED := $(LOWEST)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-slow test-backends test-package test-lowest check docs docs-serve clean
+.PHONY: help run test test-unit test-slow test-backends test-package test-lowest check docs docs-serve clean
 
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -24,6 +24,9 @@ run: $(INSTALLED) ## Train both Transformers, measure them, look inside: report.
 
 test: $(INSTALLED) ## Run the fast tests, one worker a core.
 	$(TEST) -m 'not slow'
+
+test-unit: $(INSTALLED) ## Run the fast tests that start no program and no browser.
+	$(TEST) -m 'unit and not slow'
 
 test-slow: $(INSTALLED) ## Run the tests that take long.
 	$(BIN)/python -m pytest -m slow
