@@ -10,8 +10,9 @@ listops  nested lists of operations on digits. validation.jsonl and test.jsonl h
 text     reviews (JSON lines with the fields text and label; .xz is read too) cut into
          train, validation and test, 8 : 1 : 1, by a hash of the text. The task reads their bytes.
 
-Every file depends on the arguments alone. A file that exists is left alone. Train with
-benchmarks/lra-listops.yaml and benchmarks/lra-text.yaml.
+Every file depends on the arguments alone. A file that exists is left alone. Name the files as
+data.train, data.validation and data.test of the shipped configurations `listops` and `documents`
+(for text with tokenizer.kind=byte).
 """
 
 from __future__ import annotations
