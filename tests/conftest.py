@@ -47,7 +47,7 @@ def _need(module: ModuleType) -> str:
 
 def _starts_processes(module: ModuleType) -> bool:
     """Whether a module of tests, or a helper beside them that it uses, imports such a module."""
-    homes = {inspect.getmodule(value) for value in vars(module).values() if callable(value)}
+    homes = {inspect.getmodule(value) for value in vars(module).values()}  # a module is its own
     helpers = [home for home in homes if home and home.__name__.startswith("tests.")]
     return any(
         isinstance(value, ModuleType) and value.__name__ in STARTS_PROCESSES
