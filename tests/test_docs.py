@@ -366,3 +366,11 @@ def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_p
     reference = (tmp_path / "api/core.html").read_text(encoding="utf-8")
     for name in ("LinformerAttention", "resize_max_length", "num_kv_heads"):
         assert name in reference
+
+
+def test_the_files_of_the_first_reading_stay_short():
+    """What a newcomer reads first, as the README says: a new option belongs beside these files."""
+    core = ROOT / "src/linformer_kit/core"
+    names = ("reference", "attention", "projection", "encoder")
+    lines = {name: len((core / f"{name}.py").read_text().splitlines()) for name in names}
+    assert sum(lines.values()) <= 1000, lines

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from linformer_kit.core import reference
+from linformer_kit.core import reference, reference_pool
 from linformer_kit.core.projection_kinds import NOT_A_MATRIX
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def compress_of(layer: LinformerAttention, side: int, projection: Projection) ->
     if kind == "conv":
         return reference.compress_by_filter(weight, keep_scale=projection.keep_scale)
     if kind == "pool":
-        return reference.compress_by_attention(weight, projection.width)
+        return reference_pool.compress_by_attention(weight, projection.width)
     assert kind == "dynamic"
     return reference.compress_by_content(weight[:, : layer.k])
 

@@ -40,6 +40,7 @@ class Compression:
 
     keep: Tensor | None = None
     bias: Tensor | None = None  # (P, T, R), see `biased_projection.py`
+    row_bias: Tensor | None = None  # (B, T, R), of scores beside exact keys: `pool_projection.py`
     commutes = True  # whether E (X W) = (E X) W
 
     def compress_input(self, x: Tensor) -> Tensor:
@@ -53,11 +54,6 @@ class Compression:
     def row_sums(self) -> Tensor:
         """E 1, with 1 only at real positions: (1 or B, P, T, R)."""
         raise NotImplementedError
-
-    @property
-    def row_bias(self) -> Tensor | None:
-        """Added to the scores of rows beside exact keys, (B, T, R)."""
-        return None
 
     def add_bias(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The bias of each row, added to every channel of the compressed rows (B, G, R, D)."""
@@ -211,11 +207,8 @@ class LinearProjection(StoredProjection):
     Initialised with variance 1/max_length, so that a row of E X has the variance of a row of X.
     For the same reason an input that lacks positions (shorter than max_length, or padded) has its
     rows scaled by |E[j]| / |E[j, present]| (`keep_scale`): otherwise, at an eighth of max_length,
-    the scores would be sqrt(8) times too small and the softmax nearly uniform.
-
-    The scale is at most MAX_SCALE = 10**4.5, which is reached if the positions that are present
-    have almost no weight in row j: |E[j, present]| < 10**-4.5 |E[j]|. If they have none at all,
-    row j of the result is zero. A row of E that is all zeros is not scaled.
+    the scores would be sqrt(8) times too small and the softmax nearly uniform. `visible_scale.py`
+    has its bound.
     """
 
     learned = True

@@ -72,7 +72,7 @@ def _visible_scale(row: Tensor, positions: list[int]) -> Tensor | float:
     return row.norm() / row[positions].norm()
 
 
-def _segments(length: int, width: int, positions: list[int]) -> list[list[int]]:
+def segments_of(length: int, width: int, positions: list[int]) -> list[list[int]]:
     """The positions present in each segment of `width`; segments with none are dropped."""
     starts = range(0, length, width)
     segments = [[i for i in positions if start <= i < start + width] for start in starts]
@@ -88,7 +88,7 @@ def compress_by_filter(taps: Tensor, *, keep_scale: bool = True) -> Compress:
         filter_ = taps[min(head, taps.shape[0] - 1)]
         width = filter_.shape[0]
         compressed = []
-        for segment in _segments(rows.shape[0], width, positions):
+        for segment in segments_of(rows.shape[0], width, positions):
             total = torch.zeros_like(rows[0])
             for i in segment:
                 total = total + filter_[i % width] * rows[i]
@@ -103,7 +103,7 @@ def compress_by_filter(taps: Tensor, *, keep_scale: bool = True) -> Compress:
 def compress_by_pooling(width: int, pool: Callable[[Tensor, int], Tensor]) -> Compress:
     """`mean` (pool = torch.mean) and `max` (torch.amax) of the positions present in segment j."""
     return lambda head, inputs, rows, positions: [
-        pool(rows[segment], 0) for segment in _segments(rows.shape[0], width, positions)
+        pool(rows[segment], 0) for segment in segments_of(rows.shape[0], width, positions)
     ]
 
 
@@ -124,28 +124,6 @@ def compress_by_content(maps: Tensor) -> Compress:
         return compressed
 
     return compress
-
-
-def compress_by_attention(queries: Tensor, width: int) -> Compress:
-    """`pool`: row j is sum_i p_i x_i over present i of segment j, see `pooling_weights`."""
-
-    def compress(head: int, inputs: Tensor, rows: Tensor, positions: list[int]) -> list[Tensor]:
-        query = queries[min(head, queries.shape[0] - 1)]
-        segments = _segments(rows.shape[0], width, positions)
-        weights = [pooling_weights(query, inputs, segment) for segment in segments]
-        return [
-            sum(
-                (p * rows[i] for p, i in zip(each, segment, strict=True)), torch.zeros_like(rows[0])
-            )
-            for each, segment in zip(weights, segments, strict=True)
-        ]
-
-    return compress
-
-
-def pooling_weights(query: Tensor, inputs: Tensor, segment: list[int]) -> Tensor:
-    """softmax over i of (x_i . w), for the positions i of a segment."""
-    return torch.stack([inputs[i] @ query for i in segment]).softmax(0)
 
 
 def no_compression() -> Compress:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .reference import affine, pooling_weights, present
+from .reference import affine, present
+from .reference_pool import pooling_weights
 
 if TYPE_CHECKING:
     from .reference import Compress, ReferenceWeights
