@@ -154,7 +154,14 @@ def weight_of_rows(
         left = (before[:, end] - before[:, begin])[:, None] - inside
         members = before if without_global else real
         total = (members[:, end] - members[:, begin])[:, None]
+    return weight_of_counts(left, total, rows, relative=segment is None or relative, like=like)
+
+
+def weight_of_counts(
+    left: Tensor, total: Tensor, rows: int, *, relative: bool, like: Tensor
+) -> Tensor:
+    """log (m_cj / m_j), or log m_cj, of m_cj `left` and m_j `total`: (B or 1, C, R)."""
     logs = left.clamp_min(1).to(torch.promote_types(like.dtype, torch.float32)).log()
-    if segment is None or relative:
+    if relative:
         logs = logs - total.clamp_min(1).to(logs.dtype).log()
     return torch.where(left > 0, logs, hidden(like.dtype)).to(like.dtype).expand(-1, -1, rows)

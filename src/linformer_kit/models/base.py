@@ -17,6 +17,7 @@ from ..core.resize import resize_max_length
 from ..core.short_conv import ShortConv
 from ..core.window_rows import reset_row_bias
 from .config import LinformerConfig
+from .pooling import pooled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,6 +86,10 @@ class LinformerPreTrainedModel(PreTrainedModel):
         for module in self.modules():
             if isinstance(module, LinformerPreTrainedModel):
                 module.config.max_position_embeddings = new_num_position_embeddings
+
+    def _pooled(self, hidden: Tensor, mask: Tensor | None, pooling: str) -> Tensor:
+        """One row for each sample: (B, N, M) -> (B, M)."""
+        return pooled(hidden, mask, pooling)
 
     def get_position_embeddings(self) -> Any:
         """The tables of learned positions: one, or one for each part that has one."""

@@ -74,7 +74,7 @@ class LinformerForCausalLM(LinformerGenerationMixin, LinformerPreTrainedModel):
         if labels is not None:
             size = self.config.vocab_size
             labels = token_labels(labels, hidden, limit=size, limit_name="vocab_size")
-            following = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
+            following = self._following(labels)
             whole = isinstance(logits_to_keep, int) and logits_to_keep == 0
             loss = loss_of(
                 self, hidden, self.lm_head, logits if whole else None, following, num_items_in_batch
@@ -86,3 +86,7 @@ class LinformerForCausalLM(LinformerGenerationMixin, LinformerPreTrainedModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def _following(self, labels: Tensor) -> Tensor:
+        """The label of the next position, for each (B, N); none for the last."""
+        return F.pad(labels[:, 1:], (0, 1), value=IGNORED)

@@ -12,7 +12,6 @@ from ..core.encoder import LinformerEncoder
 from .base import LinformerPreTrainedModel, asked, real_positions
 from .embeddings import LinformerEmbeddings
 from .layers import mark_layers
-from .pooling import pooled
 
 if TYPE_CHECKING:
     from .config import LinformerConfig
@@ -78,7 +77,7 @@ class LinformerModel(LinformerPreTrainedModel):
             output = BaseModelOutput(last_hidden_state=self.encoder(x, mask=mask))
         if self.pooler is None:
             return output
-        first = pooled(output.last_hidden_state, mask, "cls")
+        first = self._pooled(output.last_hidden_state, mask, "cls")
         return BaseModelOutputWithPooling(pooler_output=self.pooler(first), **output)
 
 

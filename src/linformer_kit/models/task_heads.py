@@ -21,7 +21,7 @@ from .base import LinformerPreTrainedModel, real_positions
 from .encoder import LinformerModel
 from .labels import choice_labels, sequence_labels, span_positions, token_labels
 from .loss import logits_loss
-from .pooling import ClassificationHead, classifier_dropout, pooled
+from .pooling import ClassificationHead, classifier_dropout
 
 if TYPE_CHECKING:
     from .config import LinformerConfig
@@ -40,9 +40,9 @@ class _EncoderWithHead(LinformerPreTrainedModel):
     def _build_head(self) -> None:
         raise NotImplementedError
 
-    def _pooled(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
+    def _pooled_rows(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
         mask = real_positions(attention_mask, batch=hidden.shape[0], length=hidden.shape[1])
-        return pooled(hidden, mask, self.config.pooling)
+        return self._pooled(hidden, mask, self.config.pooling)
 
 
 class LinformerForSequenceClassification(_EncoderWithHead):
@@ -76,7 +76,7 @@ class LinformerForSequenceClassification(_EncoderWithHead):
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
         )
-        logits = self.classifier(self._pooled(outputs.last_hidden_state, attention_mask))
+        logits = self.classifier(self._pooled_rows(outputs.last_hidden_state, attention_mask))
         loss = None
         if labels is not None:
             labels = sequence_labels(labels, logits, self.config)
@@ -214,7 +214,7 @@ class LinformerForMultipleChoice(_EncoderWithHead):
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
         )
-        rows = self._pooled(outputs.last_hidden_state, flat["attention_mask"])
+        rows = self._pooled_rows(outputs.last_hidden_state, flat["attention_mask"])
         logits = self.classifier(rows).view(-1, choices)  # (B, C)
         loss = None
         if labels is not None:
