@@ -1,7 +1,7 @@
 """`linformer convert`: a pretrained encoder as a Linformer that reads longer inputs."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -9,9 +9,13 @@ from ..analysis.texts import check_text
 from ..config import limits
 from ..errors import UserError, user_input
 from .analysis import hide_progress_bars
+from .bench import progress_line
 from .exit_codes import STOPPED
 from .options import finite
 from .toolkit import packages
+
+if TYPE_CHECKING:
+    from ..convert.conversion import Conversion
 
 FROM_FILE = ("model", "out", "source", "option")  # the options of a conversion by --from
 TRAINING = ("batch_size", "lr", "save_every")  # these have an effect with --steps or --minutes only
@@ -89,6 +93,17 @@ def convert(
             help="Steps between checkpoints (default: a minute).", min=1, max=limits.COUNT
         ),
     ] = None,
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Show what would be done, time and memory; write nothing."),
+    ] = False,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page about the result: an HTML file.")
+    ] = None,
+    no_timing: Annotated[
+        bool,
+        typer.Option("--no-timing", help="Leave time and memory out of the page."),
+    ] = False,
     source: Annotated[
         str | None,
         typer.Option(
@@ -108,6 +123,10 @@ def convert(
             return
         if steps is None and minutes is None:
             _refuse(context, TRAINING, "without --steps or --minutes: nothing is trained")
+        if report is None:
+            _refuse(context, ("no_timing",), "without --report")
+        if dry_run:
+            _refuse(context, ("report", "save_every"), "with --dry-run: nothing is written")
         if minutes == 0:
             raise UserError("--minutes must be above 0: got 0.")
         texts = tuple(text or ())
@@ -132,12 +151,38 @@ def convert(
             lr=lr,
             seed=seed,
         )
+        if dry_run:
+            from ..convert.rehearsal import dry_run as rehearse
+
+            typer.echo(rehearse(job, out, say=typer.echo))
+            return
+        if report is not None:
+            from ..report.conversion import check_page
+
+            check_page(report)
         record = run_conversion(job, out, say=typer.echo, save_every=save_every)
         if record is None:
             raise typer.Exit(STOPPED)
         length = record["settings"]["max_length"]
         what = "tokens" if record["how"] == "re-homed" else "positions"
         typer.echo(f"{out}: {record['result']}, reads {length:,} {what}.")
+        if report is not None:
+            _write_page(job, out, record, report, timing=not no_timing)
+
+
+def _write_page(
+    job: "Conversion", out: Path, record: dict[str, Any], report: Path, *, timing: bool
+) -> None:
+    """Measure what the page needs and the record does not have, then write it."""
+    from rich.console import Console
+
+    from ..convert.measurements import measured
+    from ..report.conversion import write_page
+
+    with progress_line(Console(stderr=True)) as say:
+        record = measured(job, out, record, timing=timing, say=say)
+    typer.echo(write_page(record if timing else {**record, "cost": None}, report))
+    typer.echo(f"wrote {report}")
 
 
 def _refuse_others(context: typer.Context) -> None:

@@ -10,11 +10,15 @@ import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+import torch
+
 from ..data.masking import Masking
 from ..errors import UserError
 from ..measure.machine import describe
+from .calibration import CALIBRATION, calibrate, needs_calibration
 from .choices import RULE, errors_alone, halves, k_by_spectrum, spectrum_of, worst_layers
 from .conversion_folder import ConversionFolder
+from .distillation import as_batch
 from .distilling import BATCH, LR
 from .quality import masked_scores, scores, spread
 from .source import InPlace, Rehomed, Settings, load_source
@@ -71,7 +75,8 @@ class Conversion:
 
     @property
     def chooses(self) -> bool:
-        return "auto" in (self.k, self.keep_full)
+        calibrated = self.projection == "pool" and bool(self.text) and not self.trains
+        return "auto" in (self.k, self.keep_full) or calibrated
 
     def as_json(self) -> dict[str, Any]:
         """What must be equal for an interrupted conversion to be resumed."""
@@ -94,6 +99,12 @@ class Prepared:
     chosen_on: list[np.ndarray]
     measured_on: list[np.ndarray]
     masking: Masking | None
+
+    @property
+    def calibrated_on(self) -> list[np.ndarray]:
+        """Rows that start values are computed from: never those that scores are measured on."""
+        trained = [] if self.text is None else self.text.rows(self.text.length)
+        return [row for row in trained if len(row) == self.short] or self.chosen_on
 
 
 def prepare(job: Conversion) -> Prepared:
@@ -153,6 +164,11 @@ def choose(job: Conversion, prepared: Prepared, say: Say) -> tuple[Settings, dic
     if job.k == "auto":
         why["spectrum"] = spectrum_of(prepared.source, prepared.chosen_on, seed=job.seed, say=say)
         found = k_by_spectrum(why["spectrum"], settings.max_length)
+        if len(found) != prepared.source.layers:
+            raise UserError(
+                f"--k auto needs the spectrum of each layer that is exchanged: {job.model} has "
+                f"{len(found)} layers, and {prepared.source.layers} can be exchanged. Give --k."
+            )
         settings = replace(settings, k=found)
         why["k"] = found
     if job.keep_full == "auto":
@@ -160,6 +176,18 @@ def choose(job: Conversion, prepared: Prepared, say: Say) -> tuple[Settings, dic
         settings = replace(settings, full_layers=worst_layers(errors))
         why |= {"errors_alone": errors, "full_layers": settings.full_layers, "rule": RULE}
     return settings, why
+
+
+def build_student(prepared: Prepared, settings: Settings) -> tuple[nn.Module, list[str]]:
+    """The untrained student, and what has to be said about it; `pool` is calibrated on the text."""
+    student, told = prepared.source.build(settings)
+    if not needs_calibration(student):
+        return student, told
+    rows = spread(prepared.calibrated_on, CALIBRATION)
+    if not rows:
+        return student, [*told, "pool is not calibrated: that needs text, give --text."]
+    calibrate(student, [as_batch(torch.from_numpy(row)[None]) for row in rows])
+    return student, told
 
 
 def say_choices(why: dict[str, Any], say: Say) -> None:
@@ -217,7 +245,7 @@ def begin(job: Conversion, prepared: Prepared, say: Say) -> tuple[dict[str, Any]
     """Choose and convert; the untrained student, with what was chosen and its scores."""
     settings, why = choose(job, prepared, say)
     say_choices(why, say)
-    student, told = prepared.source.build(settings)
+    student, told = build_student(prepared, settings)
     for line in told:
         say(line)
     start: dict[str, Any] = {"settings": asdict(settings), "choices": why}
@@ -248,7 +276,7 @@ def finish(
         "parameters": sum(p.numel() for p in student.parameters()),
         "options": job.as_json(),
         **start,
-        "machine": describe(seed=job.seed, threads=_threads()),
+        "machine": describe(seed=job.seed, threads=torch.get_num_threads()),
         "made": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
     }
     if text is not None:
@@ -262,9 +290,3 @@ def finish(
     prepared.source.save(student, folder.staging)
     folder.publish(record)
     return record
-
-
-def _threads() -> int:
-    import torch
-
-    return torch.get_num_threads()

@@ -8,7 +8,7 @@ from ..errors import UserError
 from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.progress import Report, StopPolitely, how_to_resume
-from .conversion import Conversion, Prepared, begin, finish, say_scores
+from .conversion import Conversion, Prepared, begin, build_student, finish, say_scores
 from .distill_trainer import Clock, DistillLogging, DistillTrainer, Pace, spent_before
 from .quality import scores
 from .source import Settings
@@ -74,7 +74,7 @@ def distill_in_folder(
             start, student = begin(job, prepared, say)
             folder.write_start(start)
         else:
-            student, _ = prepared.source.build(Settings(**start["settings"]))
+            student, _ = build_student(prepared, Settings(**start["settings"]))
         trained = _train(job, prepared, folder, student, say, save_every)
         if trained is None:
             return None

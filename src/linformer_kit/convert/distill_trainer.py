@@ -18,6 +18,7 @@ from ..training.progress import Logging
 from ..training.trainer import StepTrainer
 from .distillation import LAYERS_FIRST
 from .distilling import BETAS, CLIP, WEIGHT_DECAY, distillation_loss, schedule
+from .in_place_loss import in_place_loss, is_swapped
 from .long_rows import long_loss
 from .step_batches import StepBatches, StepNumbers
 
@@ -121,6 +122,7 @@ class DistillTrainer(StepTrainer):
         )
         self.teacher = teacher.to(arguments.device).eval().requires_grad_(False)
         self.short = batches.lengths[0]
+        self.short_loss = in_place_loss if is_swapped(student) else distillation_loss
         self.remove_callback(PrinterCallback)
 
     def create_scheduler(
@@ -145,7 +147,8 @@ class DistillTrainer(StepTrainer):
     def loss_of(self, model: nn.Module, inputs: dict[str, Tensor], progress: float) -> Tensor:
         if inputs["input_ids"].shape[1] > self.short:
             return long_loss(model, self.teacher, inputs, chunk=self.short, ends=self.ends)
-        return distillation_loss(model, self.teacher, inputs, by_layer=progress < LAYERS_FIRST)[0]
+        by_layer = progress < LAYERS_FIRST
+        return self.short_loss(model, self.teacher, inputs, by_layer=by_layer)[0]
 
     def _about_loss(self, model: nn.Module, inputs: dict[str, Any], loss: float) -> str:
         return (

@@ -17,6 +17,7 @@ import torch
 from ..errors import UserError, user_input
 from ..hub import require_hub
 from ..models.load import check_weights, quiet
+from .candidates import attentions
 from .families import FAMILIES, longest
 from .in_place import linformerize, linformerized
 from .linformerized_folder import save_linformerized
@@ -120,12 +121,7 @@ class InPlace(Source):
 
     @property
     def layers(self) -> int:
-        return sum(record.swapped for record in self._swapped())
-
-    def _swapped(self) -> list[Any]:
-        with user_input(f"{self.name} cannot be converted"):
-            model = linformerize(copy.deepcopy(self.teacher), max_length=64, k=1)
-        return linformerized(model)
+        return sum(each.why_not is None for each in attentions(self.teacher))
 
     @property
     def reads_text(self) -> bool:
@@ -137,7 +133,8 @@ class InPlace(Source):
         )
 
     def build(self, settings: Settings) -> tuple[nn.Module, list[str]]:
-        if self.longest is not None and settings.max_length > self.longest:
+        text = self.teacher.main_input_name == "input_ids"
+        if text and self.longest is not None and settings.max_length > self.longest:
             raise UserError(
                 f"{type(self.teacher).__name__} is converted in place and keeps its positions: "
                 f"--max-length must be at most {self.longest}, got {settings.max_length}."
@@ -194,7 +191,9 @@ def load_source(name: str) -> Rehomed | InPlace:
         )
     check_weights(model, info, name, optional=("pooler",))
     source = InPlace(name, model.eval(), load_tokenizer(name), positions_of(config))
-    source._swapped()  # refused now if nothing can be swapped
+    if not source.layers:
+        with user_input(f"{name} cannot be converted"):
+            linformerize(model, max_length=1, k=1)  # says what was found
     return source
 
 

@@ -26,6 +26,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import torch
+
 from ..machine_memory import ran_out_of_memory
 
 if TYPE_CHECKING:
@@ -103,6 +105,16 @@ def measure(work: Work) -> PeakMemory:
     return PeakMemory(
         work=peak - before_working, total=peak - before_preparing, method=gauge.method
     )
+
+
+def step_peak(device: torch.device, step: Callable[[], object]) -> int | None:
+    """What a step takes on a device, beyond what is there before it; None if it is not known."""
+    if device.type == "cuda":
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        step()
+        return int(torch.cuda.max_memory_allocated() - before)
+    return measure(Work(warm_up=step, prepare=lambda: step)).work
 
 
 class _Gauge(NamedTuple):

@@ -12,6 +12,14 @@ def seconds(value: float | None) -> str:
     return f"{milliseconds:.2f} ms" if milliseconds < 10 else f"{milliseconds:.1f} ms"
 
 
+def duration(value: float) -> str:
+    """A long time, of so many seconds."""
+    minutes = value / 60
+    if minutes < 1:
+        return f"{value:.0f} seconds"
+    return f"{minutes:.1f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
+
+
 def size(value: int | None) -> str:
     """Bytes in units of 1000."""
     if value is None:

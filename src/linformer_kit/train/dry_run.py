@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -14,7 +14,7 @@ from ..data.counts import notices
 from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure import quantities
-from ..measure.memory import Work, measure
+from ..measure.memory import step_peak
 from ..training.setup import check_machine, collator, set_machine, training_order, world
 from .start import start_of
 
@@ -70,7 +70,7 @@ def dry_run(
     seconds = (time.perf_counter() - started) / STEPS
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = 4 * 4 * parameters  # weights, gradients, two moments
-    peak = _peak(device, step)
+    peak = step_peak(device, lambda: step(0))
     epochs = config.train.steps * config.train.batch_size / len(rows)
     rate = tokens / STEPS * processes / seconds
     lines = [
@@ -83,23 +83,8 @@ def dry_run(
         f"memory          {quantities.size(state)} for weights, gradients and Adam"
         + ("" if peak is None else f", {quantities.size(peak)} for activations"),
         f"time a step     {quantities.seconds(seconds)}, {rate:,.0f} tokens/s",
-        f"time in all     {_long(seconds * config.train.steps)} without evaluations",
+        f"time in all     {quantities.duration(seconds * config.train.steps)} without evaluations",
     ]
     for part, counts in prepared.meta["parts"].items():
         lines += notices(part, counts, config.data.max_length).values()
     return "\n".join([*lines, *start.notes])
-
-
-def _peak(device: torch.device, step: Callable[[int], Any]) -> int | None:
-    """What a step takes beyond weights and optimizer."""
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step(0)
-        return int(torch.cuda.max_memory_allocated() - before)
-    return measure(Work(warm_up=lambda: step(0), prepare=lambda: lambda: step(0))).work
-
-
-def _long(seconds: float) -> str:
-    minutes = seconds / 60
-    return f"{minutes:.1f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
