@@ -1,4 +1,4 @@
-"""Answers to a whole file: in batches of similar length, within constant memory, resumable.
+"""Answers to a whole file: in batches of similar length, within bounded memory, resumable.
 
 Rows are read until their pieces fill a pool of `POOL` batches; the pool is answered in batches
 sorted by length, written in the order of the rows, and committed. So memory is bounded by a pool

@@ -339,7 +339,8 @@ def _texts_below(folder: Path) -> tuple[list[Path], list[Path]]:
     with user_input(f"cannot read {folder}"):
         every = sorted(path for path in folder.rglob("*") if path.is_file())
     texts = [path for path in every if files.kind_of(path) in TEXTS and path.name[0] != "."]
-    return texts, [path for path in every if path not in set(texts)]
+    known = set(texts)
+    return texts, [path for path in every if path not in known]
 
 
 def _about_column(where: str, column: str, header: Sequence[str]) -> str:
