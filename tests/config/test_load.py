@@ -80,7 +80,7 @@ def test_a_resolved_configuration_loads_as_the_same(tmp_path):
         ("task.more=1", "task.more: task holds a single value"),
         (
             "task=poem",
-            "task: input should be 'mlm', 'clm', 'classify', 'tag' or 'translate': got 'poem'",
+            "'classify', 'tag', 'embed' or 'translate': got 'poem'",
         ),
         ("model=5", "model: must be a section with keys of its own: got 5 (int)."),
         ("train=null", "train: must be a section with keys of its own: got nothing."),

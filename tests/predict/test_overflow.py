@@ -31,7 +31,7 @@ from ..train import tiny
 
 N = 32
 TASKS = get_args(Task)
-FRAME = {"mlm": 2, "classify": 2, "tag": 2, "translate": 1, "clm": 1}
+FRAME = {"mlm": 2, "classify": 2, "tag": 2, "embed": 2, "translate": 1, "clm": 1}
 
 
 def text_of(tokens: int, task: str) -> str:
@@ -205,12 +205,16 @@ def test_prepare(capsys, tmp_path, task, policy):
         return
     if policy == "error":
         assert code == 2
-        assert f"at most data.max_length = {N} tokens: got 150" in err
+        got = 76 if task == "embed" else 150  # half of a text
+        assert f"at most data.max_length = {N} tokens: got {got}" in err
         assert "line " in err
         return
     assert code == 0
     counts = json.loads(out)["parts"]["test"]
     rows, cut_rows, cut_tokens = expected_counts(task, policy, sides)
+    if task == "embed":  # two parts of each text, each in a frame
+        assert counts["rows"] == (3 if policy == "truncate" else 5)
+        return
     assert counts["tokens"] == sides * (20 + N + 150)
     assert (counts["longer"], counts["longest"]) == (1, 150)
     assert (counts["cut_rows"], counts["cut_tokens"]) == (cut_rows, cut_tokens)
@@ -246,6 +250,9 @@ def test_evaluate(capsys, tested, task, policy):
     if reason := why_refused("evaluate", policy, task):
         assert code == 2
         assert reason in err
+        return
+    if task == "embed":
+        assert (code == 2) == (policy == "error")
         return
     if policy == "error":
         assert code == 2

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 from transformers import (
+    AutoModel,
     AutoModelForCausalLM,
     AutoModelForMaskedLM,
     AutoModelForSeq2SeqLM,
@@ -33,6 +34,11 @@ TASKS = {
         {"accuracy", "macro_f1", "confusion"},
         "a dog",
     ),
+    "embed": (
+        AutoModel,
+        {"recall@1", "recall@10", "ndcg@10", "mrr"},
+        "The old dog runs.",
+    ),
     "tag": (
         AutoModelForTokenClassification,
         {"loss", "accuracy", "precision", "recall", "f1", "macro_f1", "types"},
@@ -58,7 +64,7 @@ def test_a_task_trains_evaluates_loads_and_predicts(tmp_path, task):
     assert metrics <= set(evaluation["metrics"])
     for which in ("best", "last"):
         model = auto.from_pretrained(folder.path / which)
-        assert type(model).__name__.startswith("LinformerFor")
+        assert type(model).__name__.startswith("Linformer")
         assert AutoTokenizer.from_pretrained(folder.path / which)(text)["input_ids"]
     (answer,) = predict_texts(folder, [text], options=Options(top=2, max_new_tokens=4))
     assert answer.values()["input"] == text

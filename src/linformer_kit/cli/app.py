@@ -22,6 +22,7 @@ from . import (
     convert,
     export,
     report,
+    search,
     suggestions,
     toolkit,
 )
@@ -79,7 +80,7 @@ app.add_typer(bench.app, name="bench", cls=Group)
 toolkit.add_to(app)
 app.command()(convert.convert)
 app.command()(export.export)
-for look in (*analysis.COMMANDS, report.report):
+for look in (*analysis.COMMANDS, *search.COMMANDS, report.report):
     app.command()(look)
 
 

@@ -276,12 +276,18 @@ def predict(
         bool,
         typer.Option("--redact", help="The text with [label] in the place of each span (tag)."),
     ] = False,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            help="Give only this many components of a vector (embed).", min=1, max=limits.WIDTH
+        ),
+    ] = None,
     onnx: Annotated[
         Path | None, typer.Option(help="Answer with this file of `linformer export`.")
     ] = None,
     on_overflow: OnOverflow = None,
 ) -> None:
-    """Fill a <mask>, classify, find spans, go on with a text, or translate.
+    """Fill a <mask>, classify, find spans, give vectors, go on with a text, or translate.
 
     JSON when not on a terminal.
     """
@@ -298,6 +304,7 @@ def predict(
             temperature=temperature,
             seed=seed,
             redact=redact or None,
+            size=size,
         )
         silence_libraries()
         if out is not None:
@@ -356,6 +363,7 @@ TASKS = {
     "temperature": ("clm",),
     "seed": ("clm",),
     "redact": ("tag",),
+    "size": ("embed",),
 }
 
 

@@ -6,11 +6,12 @@ clm        the frequency of tokens
 translate  the frequency of tokens of the targets
 classify   the most frequent label of the training part
 tag        for each token its most frequent label in the training part
+embed      the mean of random vectors of the tokens: how many words two texts share
 
 A model has left the baseline when its loss is at least 10 % below that of the baseline, or, in
-classification and tagging, its errors (1 - accuracy, 1 - F1) are at least 10 % fewer, and fewer by
-more than two standard errors of the baseline's accuracy or F1. Before that, differences between
-models say little about what they learn.
+classification, tagging and embedding, its errors (1 - accuracy, F1 or nDCG) are at least 10 %
+fewer, and fewer by more than two standard errors of the baseline's score. Before that, differences
+between models say little about what they learn.
 
 The frequency of each of V tokens is (count + 1) / (all + V): a token that is not in the training
 part has a chance too.
@@ -27,6 +28,7 @@ from ..data.masking import IGNORED
 from ..data.rows import Rows
 from ..data.tagging import by_word
 from ..metrics.entities import count_spans
+from ..metrics.retrieval import ranks, retrieval_metrics
 from ..metrics.tasks import MAIN_METRIC, numbers
 from ..training.setup import collator, metrics_of
 
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 
 MARGIN = 0.1  # of the baseline's loss or errors
 BATCH = 256  # rows read at a time
+RANDOM_SIZE = 128  # of the vectors of tokens
 
 
 class Baseline(NamedTuple):
@@ -58,7 +61,7 @@ class Baseline(NamedTuple):
 
     def is_left_by(self, metrics: dict[str, float]) -> bool:
         """Whether a model with these metrics on the same part is clearly better."""
-        if self.task in ("classify", "tag"):
+        if self.task in ("classify", "tag", "embed"):
             before = 1 - self.metrics[self.main]
             now = 1 - metrics.get(self.main, 0.0)
             noise = math.sqrt(before * (1 - before) / max(self.rows, 1))
@@ -74,6 +77,8 @@ def baseline(config: RunConfig, prepared: Prepared, part: Part) -> Baseline | No
     rows = Rows(evaluated, None if part == "test" else config.evaluate.max_examples)
     if config.task == "classify":
         found = _most_frequent_label(Rows(train), rows)
+    elif config.task == "embed":
+        found = _shared_words(config, prepared, rows)
     elif config.task == "tag":
         return _most_frequent_tags(config, prepared, part, rows)
     else:
@@ -118,6 +123,19 @@ def _most_frequent_tags(config: RunConfig, prepared: Prepared, part: Part, rows:
     found = numbers(metrics_of(config, prepared, part, None)(scores))
     metrics = {name: found[name] for name in ("precision", "recall", "f1", "macro_f1")}
     return Baseline("tag", metrics, int(counted[:, 2].sum()))
+
+
+def _shared_words(config: RunConfig, prepared: Prepared, rows: Rows) -> dict[str, float]:
+    tokenizer = prepared.tokenizer()
+    assert tokenizer is not None
+    size = max(config.train.matryoshka, default=RANDOM_SIZE)
+    table = np.random.default_rng(config.seed).standard_normal((len(tokenizer), size))
+    table[tokenizer.all_special_ids] = 0.0
+    texts, positives = (
+        np.stack([table[row[side]].mean(0) for row in _every(rows)])
+        for side in ("input_ids", "positive")
+    )
+    return retrieval_metrics(ranks(texts, positives))
 
 
 def _every(rows: Rows) -> Iterator[dict[str, Any]]:

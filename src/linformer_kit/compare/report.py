@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from .verdict import Group
 
 SHOWN = (
-    "perplexity", "accuracy", "bits_per_byte", "f1", "precision", "recall", "macro_f1", "bleu",
-    "chrf",
+    "perplexity", "accuracy", "bits_per_byte", "f1", "precision", "recall", "macro_f1", "ndcg@10",
+    "recall@1", "recall@10", "mrr", "bleu", "chrf",
 )  # fmt: skip
 KNOWN = {  # to the baseline of a task
     "classify": "the most frequent label",
+    "embed": "which words a text has",
     "tag": "the most frequent label of each token",
 }
 WRITTEN_BY = "<!-- Written by linformer compare, which replaces it when it runs again. -->"

@@ -65,6 +65,7 @@ MODEL_KEYS: dict[Task, tuple[str, ...]] = {
     "clm": (*START, *LAYERS, *CAUSAL, "window", *WORDS),
     "classify": (*START, *LAYERS, *ENCODER, "pooling", "classifier_dropout"),
     "tag": (*START, *LAYERS, *ENCODER, "classifier_dropout"),
+    "embed": (*START, *LAYERS, *ENCODER, "pooling"),
     "translate": START + LAYERS + ENCODER + CAUSAL + WORDS + DECODER,
 }
 

@@ -26,10 +26,13 @@ DEFAULTS: dict[Task, OnOverflow] = {
     "clm": "chunk",
     "classify": "truncate",
     "tag": "chunk",
+    "embed": "chunk",
     "translate": "truncate",
 }
 # Where predict cannot do what a run does with its data.
 PREDICT_DEFAULTS: dict[Task, OnOverflow] = {"clm": "truncate"}
+# Of pairs of texts, of which no part belongs to a part of the other.
+PAIRS_DEFAULT: OnOverflow = "truncate"
 
 _IN_TRAINING = (
     "extend is for models that are trained already (evaluate and predict). A model that is to be "
@@ -82,4 +85,7 @@ def policy_for(use: Use, config: RunConfig, asked: str | None = None) -> OnOverf
             raise UserError(f"--on-overflow {asked} has no meaning in the task {task!r}: {reason}")
         return asked
     own = config.data.on_overflow or DEFAULTS[task]
-    return PREDICT_DEFAULTS[task] if use == "predict" and why_refused(use, own, task) else own
+    if use == "predict":
+        return PREDICT_DEFAULTS[task] if why_refused(use, own, task) else own
+    pairs = task == "embed" and config.data.anchor is not None
+    return PAIRS_DEFAULT if pairs and config.data.on_overflow is None else own

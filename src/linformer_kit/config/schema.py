@@ -30,10 +30,11 @@ from .ranges import (
     Threads,
     Vocabulary,
     Whole,
+    Width,
     Workers,
 )
 
-Task = Literal["mlm", "clm", "classify", "tag", "translate"]
+Task = Literal["mlm", "clm", "classify", "tag", "embed", "translate"]
 Format = Literal["auto", "text", "csv", "tsv", "jsonl", "parquet", "conll"]
 Documents = Literal["file", "line", "blank-line"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece", "byte", "character", "word"]
@@ -76,6 +77,9 @@ class DataSection(Section):
     spans: Text = "spans"
     words: Text | None = None
     tags: Text = "tags"
+    anchor: Text | None = None
+    positive: Text = "positive"
+    negative: Text | None = None
     source: Text = "source"
     target: Text = "target"
     validation_share: Share = 0.05
@@ -118,6 +122,8 @@ class TrainSection(Section):
     label_smoothing: Rate = 0.0
     mask_share: ShareAbove0 = 0.15
     whole_words: bool = False
+    matryoshka: list[Width] = Field(default_factory=list)
+    scale: Annotated[float, Field(gt=0.0, le=1000.0)] = 20.0
     bucket: bool = True
     precision: Precision = "float32"
     compile: bool = False
@@ -183,6 +189,20 @@ class RunConfig(Section):
                 f"data.chunk_overlap has no effect in the task {self.task!r}, whose pieces do not "
                 f"overlap: got {data.chunk_overlap}. Leave it out."
             )
+        for name in ("anchor", "negative"):
+            if getattr(data, name) is not None and self.task != "embed":
+                raise ValueError(
+                    f"data.{name} belongs to the task 'embed': got task {self.task!r}."
+                )
+        if data.negative is not None and data.anchor is None:
+            raise ValueError("data.negative needs data.anchor: triplets have all three columns.")
+        if data.anchor is not None and data.on_overflow == "chunk":
+            raise ValueError(
+                "data.on_overflow: chunk has no meaning with data.anchor: which part of a text "
+                "belongs to a part of the other is not known. Use truncate or error."
+            )
+        if train.matryoshka:
+            self._check_matryoshka()
         if data.words is not None and self.task != "tag":
             raise ValueError(f"data.words belongs to the task 'tag': got task {self.task!r}.")
         if train.label_smoothing and self.task != "translate":
@@ -192,6 +212,12 @@ class RunConfig(Section):
         if train.whole_words and self.task != "mlm":
             raise ValueError(
                 f"train.whole_words belongs to the task 'mlm': got task {self.task!r}."
+            )
+        if self.task == "embed" and train.batch_size // train.accumulate < 2:
+            raise ValueError(
+                "train.batch_size must be at least 2 x train.accumulate for the task 'embed', "
+                "where the other rows are the negatives: got "
+                f"{train.batch_size} and {train.accumulate}."
             )
         for name in ("train", "validation", "test"):
             if isinstance(getattr(data, name), Sides) and self.task != "translate":
@@ -226,3 +252,12 @@ class RunConfig(Section):
                     f"tokenizer.{name} has no effect with model.from, whose tokenizer comes along: "
                     f"got {getattr(self.tokenizer, name)!r}. Leave it out."
                 )
+
+    def _check_matryoshka(self) -> None:
+        sizes = self.train.matryoshka
+        if self.task != "embed":
+            raise ValueError(
+                f"train.matryoshka belongs to the task 'embed': got task {self.task!r}."
+            )
+        if len(set(sizes)) != len(sizes):
+            raise ValueError(f"train.matryoshka must have each size once: got {sizes}.")

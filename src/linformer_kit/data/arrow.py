@@ -25,6 +25,8 @@ def schema_of(row: Row, vocab_size: int) -> pa.Schema:
     types: dict[str, Any] = {
         "input_ids": ids,
         "labels": ids if isinstance(row.get("labels"), np.ndarray) else pa.int32(),
+        "positive": ids,
+        "negative": ids,
         "word_starts": pa.list_(pa.bool_()),
         "features": pa.list_(pa.float32()),
         "tags": pa.list_(pa.int32()),

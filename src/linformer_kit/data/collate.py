@@ -44,6 +44,12 @@ class Collate:
         batch = self._tokens(rows)
         if self.task == "clm":
             return {**batch, "labels": pad(rows, IGNORED)}
+        if self.task == "embed":
+            for side in ("positive", "negative"):
+                if side in examples[0]:
+                    other = self._tokens([example[side] for example in examples])
+                    batch |= {f"{side}_{name}": value for name, value in other.items()}
+            return batch
         if self.task == "tag":
             return {**batch, **self._tags(examples)}
         if self.task == "translate":

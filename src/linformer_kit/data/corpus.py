@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..config.schema import Sides
 from ..errors import UserError, user_input
 from . import builtin, files, hub_dataset, records
+from .records import TEXTS
 from .spans import MAX_LABEL, Spans, from_words, read_spans
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ class Corpus:
         """What each record holds, and the column it comes from."""
         if self.task == "translate":
             return {"source": self.data.source, "target": self.data.target}
+        if self.task == "embed" and self.data.anchor is not None:
+            given = {"text": self.data.anchor, "positive": self.data.positive}
+            return given | ({"negative": self.data.negative} if self.data.negative else {})
         if self.task == "tag":
             if self.data.words is not None:
                 return {"words": self.data.words, "tags": self.data.tags}
@@ -89,7 +93,7 @@ class Corpus:
         """How many records of `data.train` that are not empty go to each part."""
         counts: dict[Part, int] = dict.fromkeys(PARTS, 0)
         for part, record in self._assigned(files.Limits(self.data.max_document_mb)):
-            texts = [record[name] for name in ("text", "source", "target") if name in record]
+            texts = [record[name] for name in TEXTS if name in record]
             counts[part] += all(text.strip() for text in texts)
         return counts
 

@@ -5,6 +5,8 @@ mlm, clm      documents framed as <s> ... </s>; packed: one long stream cut into
               nothing to predict.
 classify      one row a document, or a row of features
 tag           one row a document, with a label for each token
+embed         a text and its positive (and negative); a document alone is cut into two parts, and
+              a longer one into several such pairs
 translate     a row of the source and one of the target
 
 What happens to a document that is longer than max_length: `on_overflow`. What is in no row is
@@ -45,6 +47,7 @@ __all__ = ["Counts", "Examples", "Row"]
 
 Row = dict[str, Any]
 BATCH_BYTES = 1_000_000
+LEAST_TO_COMPARE = 8  # tokens of a document of which two parts are compared
 
 
 @dataclass
@@ -69,6 +72,8 @@ class Examples:
             made = self._packed(records) if self.pack else self._windows(records)
         elif self.task == "classify":
             made = self._documents(records)
+        elif self.task == "embed":
+            made = self._to_compare(records)
         elif self.task == "tag":
             made = self._tagged(records)
         else:
@@ -267,6 +272,41 @@ class Examples:
         """Values of the tokens of a row, with `fill` for its frame."""
         before, after = (np.full(len(side), fill) for side in self._frame)
         return np.concatenate([before, values, after])
+
+    def _to_compare(self, records: Iterable[Record]) -> Iterator[Row]:
+        for record, sides in self._encoded(records):
+            if len(sides) == 1:
+                yield from self._halves(record, sides[0])
+                continue
+            pieces = self._pieces(record, *(len(side.ids) for side in sides))
+            yield self._compared(
+                side.ids[: read.stop] for side, (read,) in zip(sides, pieces, strict=True)
+            )
+
+    def _halves(self, record: Record, encoding: Any) -> Iterator[Row]:
+        """Two parts of a document that belong together; of a long document, several such pairs."""
+        room = self.max_length - self._frame.size
+        ids, whole = encoding.ids, 2 * room
+        if self._policy != "chunk":
+            middle = len(ids) // 2
+            left, right = self._pieces(record, middle, len(ids) - middle)
+            ends = [left[0].stop, middle + right[0].stop]
+            yield self._compared([ids[: ends[0]], ids[middle : ends[1]]])
+            return
+        self._count(len(ids))
+        self.counts.chunked += len(ids) > whole
+        for start in range(0, len(ids), whole):
+            part = ids[start : start + whole]
+            if len(part) < LEAST_TO_COMPARE:
+                self.counts.cut_tokens += len(part)
+                continue
+            middle = (len(part) + 1) // 2
+            yield self._compared([part[:middle], part[middle:]])
+
+    def _compared(self, sides: Iterable[list[int]]) -> Row:
+        rows = [self._ids(side) for side in sides]
+        named = dict(zip(("input_ids", "positive", "negative"), rows, strict=False))
+        return {**named, "length": max(map(len, rows))}
 
     def _pairs(self, records: Iterable[Record]) -> Iterator[Row]:
         for record, sides in self._encoded(records):

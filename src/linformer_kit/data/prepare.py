@@ -195,7 +195,7 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
             task=config.task,
             max_length=config.data.max_length,
             tokenizer=tokenizer,
-            on_overflow=config.data.on_overflow,
+            on_overflow=policy_for("train", config),
             overlap=config.data.chunk_overlap,
             pack=config.data.pack,
             labels=labels,

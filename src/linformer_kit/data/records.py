@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .files import Limits
 
 Record = dict[str, Any]
+TEXTS = ("text", "source", "target", "positive", "negative")  # what a record may hold to read
 Placed = tuple[str, Record]
 BY_SUFFIX: dict[str, Format] = {
     ".csv": "csv",

@@ -16,6 +16,7 @@ from ..errors import UserError, user_input
 from ..hub import require_hub
 from .digest import MAX_TOKENIZER, TOKENIZER_FILE, tokenizer_digest
 from .files import MB, size_of
+from .records import TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ TEMPLATES: dict[Task, str] = {
     "mlm": "<s> $A </s>",
     "classify": "<s> $A </s>",
     "tag": "<s> $A </s>",
+    "embed": "<s> $A </s>",
     "translate": "$A </s>",
     "clm": "<s> $A",
 }
@@ -90,7 +92,7 @@ def encode_whole(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> li
 
 def texts_of(record: Record) -> Iterator[str]:
     """All text of a record."""
-    for name in ("text", "source", "target"):
+    for name in TEXTS:
         if name in record:
             yield record[name]
 

@@ -34,6 +34,12 @@ def show(evaluation: dict[str, Any]) -> Group:
         for name, row in zip(names, metrics["confusion"], strict=True):
             confusion.add_row(escape(name), *map(str, row))
         parts.append(confusion)
+    if "sizes" in metrics:
+        names = list(next(iter(metrics["sizes"].values())))
+        sizes = Table("size", *names, title="by the first components of a vector alone")
+        for size, one in metrics["sizes"].items():
+            sizes.add_row(size, *(f"{one[name]:.4f}" for name in names))
+        parts.append(sizes)
     if "types" in metrics:
         types = Table("type", *("precision", "recall", "f1", "spans"), title="spans of each type")
         for name, one in metrics["types"].items():

@@ -32,7 +32,7 @@ def row_scores(model: nn.Module, batch: Batch, task: Task, vocab_size: int) -> T
 
     classify: (B, 3 + C): loss, label, prediction, and the probability of each label.
     tag: (B, 3 + 3 T): the three, then for each of T types of spans how many are right, predicted,
-    and in the text.
+    and in the text. embed: (B, 2 M): the vectors of a text and of its positive.
     """
     if task == "classify":
         inputs = {name: value for name, value in batch.items() if name != "labels"}
@@ -40,6 +40,12 @@ def row_scores(model: nn.Module, batch: Batch, task: Task, vocab_size: int) -> T
         loss = F.cross_entropy(logits, batch["labels"], reduction="none")
         scores = torch.stack([loss, batch["labels"], logits.argmax(-1)], dim=1)
         return torch.cat([scores, logits.softmax(-1)], dim=1).double()
+    if task == "embed":
+        vectors = [
+            model(batch[f"{side}input_ids"], batch[f"{side}attention_mask"]).embeddings
+            for side in ("", "positive_")
+        ]
+        return torch.cat(vectors, dim=1).float()
     if task == "tag":
         return _tag_scores(model, batch)
     size = batch["labels"].shape[0]

@@ -11,6 +11,7 @@ import numpy as np
 from ..data.iob import types_of
 from ..data.overflow import mean_of_pieces
 from .entities import entity_metrics
+from .retrieval import ranks, retrieval_metrics
 
 if TYPE_CHECKING:
     from ..config.schema import Task
@@ -21,6 +22,7 @@ MAIN_METRIC: dict[Task, str] = {
     "clm": "bits_per_byte",
     "classify": "accuracy",
     "tag": "f1",
+    "embed": "ndcg@10",
     "translate": "perplexity",
 }
 LOWER_IS_BETTER = {"loss", "perplexity", "bits_per_byte"}
@@ -34,10 +36,13 @@ class Metrics:
     labels: tuple[str, ...] = ()
     tokens: int = 0
     bytes: int = 0
+    sizes: tuple[int, ...] = ()  # of vectors, where the first components alone are vectors too
 
     def __call__(self, scores: np.ndarray) -> dict[str, Any]:
         if self.task == "classify":
             return classification(scores, len(self.labels))
+        if self.task == "embed":
+            return self._embedding(scores)
         total, count, right = scores[:, :3].sum(axis=0)
         loss = float(total / max(count, 1))
         metrics: dict[str, Any] = {"loss": loss, "perplexity": math.exp(min(loss, 700.0))}
@@ -52,6 +57,16 @@ class Metrics:
             # The mean over the tokens that were predicted, times all tokens of the text.
             metrics["bits_per_byte"] = loss / math.log(2) * self.tokens / self.bytes
         return metrics
+
+    def _embedding(self, scores: np.ndarray) -> dict[str, Any]:
+        texts, positives = np.split(scores, 2, axis=1)
+        found: dict[str, Any] = retrieval_metrics(ranks(texts, positives))
+        if self.sizes:
+            found["sizes"] = {
+                str(size): retrieval_metrics(ranks(texts[:, :size], positives[:, :size]))
+                for size in sorted(self.sizes)
+            }
+        return found
 
 
 def classification(scores: np.ndarray, classes: int) -> dict[str, Any]:

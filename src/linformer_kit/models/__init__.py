@@ -25,6 +25,7 @@ from .cache import LinformerCache
 from .causal_lm import LinformerForCausalLM
 from .config import LinformerConfig
 from .decoder import LinformerDecoderModel
+from .embedding import LinformerForEmbedding
 from .encoder import LinformerModel
 from .masked_lm import LinformerForMaskedLM
 from .seq2seq import LinformerForConditionalGeneration, LinformerSeq2SeqModel
@@ -56,6 +57,7 @@ __all__ = [
     "LinformerDecoderModel",
     "LinformerForCausalLM",
     "LinformerForConditionalGeneration",
+    "LinformerForEmbedding",
     "LinformerForMaskedLM",
     "LinformerForMultipleChoice",
     "LinformerForQuestionAnswering",

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .config import LinformerConfig
 
 
-class _EncoderWithHead(LinformerPreTrainedModel):
+class EncoderWithHead(LinformerPreTrainedModel):
     """An encoder, and what a subclass builds on it."""
 
     def __init__(self, config: LinformerConfig) -> None:
@@ -45,7 +45,7 @@ class _EncoderWithHead(LinformerPreTrainedModel):
         return self._pooled(hidden, mask, self.config.pooling)
 
 
-class LinformerForSequenceClassification(_EncoderWithHead):
+class LinformerForSequenceClassification(EncoderWithHead):
     """A label, several, or numbers for a sequence, by `config.pooling` of its rows.
 
     Inputs may be tokens, `inputs_embeds`, or features (`config.feature_size`).
@@ -89,7 +89,7 @@ class LinformerForSequenceClassification(_EncoderWithHead):
         )
 
 
-class LinformerForTokenClassification(_EncoderWithHead):
+class LinformerForTokenClassification(EncoderWithHead):
     """A label for each token; labels (B, N) are -100 where nothing is asked."""
 
     def _build_head(self) -> None:
@@ -132,7 +132,7 @@ class LinformerForTokenClassification(_EncoderWithHead):
         )
 
 
-class LinformerForQuestionAnswering(_EncoderWithHead):
+class LinformerForQuestionAnswering(EncoderWithHead):
     """Where an answer begins and ends in the sequence."""
 
     def _build_head(self) -> None:
@@ -182,7 +182,7 @@ class LinformerForQuestionAnswering(_EncoderWithHead):
         )
 
 
-class LinformerForMultipleChoice(_EncoderWithHead):
+class LinformerForMultipleChoice(EncoderWithHead):
     """Which of C sequences it is: inputs (B, C, N), labels (B)."""
 
     def _build_head(self) -> None:

@@ -18,6 +18,7 @@ from ..models.load import load_pretrained, load_tokenizer
 from ..training.build import MODELS
 from .tags import Tag
 from .tasks import Classify, FillMask, GoOn, Options, Question, TaskPredictor, Translate
+from .vectors import Embed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -35,6 +36,7 @@ PREDICTORS: dict[Task, type[TaskPredictor]] = {
     "mlm": FillMask,
     "classify": Classify,
     "tag": Tag,
+    "embed": Embed,
     "clm": GoOn,
     "translate": Translate,
 }
@@ -67,6 +69,9 @@ class Answer:
         """For people."""
         lines = []
         for answer in self.answers:
+            if "vector" in answer:
+                lines.append(" ".join(f"{value:.4f}" for value in answer["vector"]))
+                continue
             score = f"{answer['score']:.3f}  " if "score" in answer else ""
             span = ""
             if "start" in answer:

@@ -46,6 +46,7 @@ class Options:
     temperature: float = 0.0
     seed: int = 0
     redact: bool = False
+    size: int | None = None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from .runs import Run
 
 # Scores of a run, the best known first.
-SCORES = ("perplexity", "bits_per_byte", "bleu", "f1", "accuracy", "macro_f1", "loss")
+SCORES = ("perplexity", "bits_per_byte", "bleu", "f1", "ndcg@10", "accuracy", "macro_f1", "loss")
 
 
 def name_of(run: Run) -> str:

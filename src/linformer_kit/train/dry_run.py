@@ -16,6 +16,7 @@ from ..data.rows import Rows
 from ..measure import quantities
 from ..measure.memory import step_peak
 from ..training.setup import check_machine, collator, set_machine, training_order, world
+from ..training.trainer import read_tokens
 from .start import start_of
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def dry_run(
         tokens = 0
         for start in range(0, len(draws), micro):
             batch = collate(rows.__getitems__(draws[start : start + micro]))
-            tokens += int(batch["attention_mask"].sum())
+            tokens += read_tokens(batch)
             with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
                 loss = model(**{name: value.to(device) for name, value in batch.items()}).loss
             loss.backward()

@@ -23,7 +23,7 @@ from ..data.prepare import LABELLED
 from ..errors import UserError, user_input
 from ..models.extend import extended
 from ..models.load import architectures, load_pretrained, model_type
-from ..training.build import MODELS, build_model, check_memory
+from ..training.build import MODELS, build_model, check_memory, set_loss
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -143,6 +143,9 @@ def _config(
                 f"{there.feature_size} (None: text): got {prepared.meta['feature_size']} in the "
                 "data."
             )
+    if task == "embed":
+        changes["pooling"] = given.get("pooling", "mean")
+        free.add("pooling")
     if task == "translate":
         changes["label_smoothing"] = config.train.label_smoothing
     for name, value in given.items():
@@ -210,6 +213,7 @@ def _filled(
     with torch.no_grad():
         target.load_state_dict(own | known)
     target.tie_weights()
+    set_loss(target, config)
     unused = [n for n in _as_in(target, source) if n not in known]
     new = [name for name in new if not _is_tied(target, name)]
     notes.append(

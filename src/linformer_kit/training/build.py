@@ -15,6 +15,7 @@ from ..models import (
     LinformerConfig,
     LinformerForCausalLM,
     LinformerForConditionalGeneration,
+    LinformerForEmbedding,
     LinformerForMaskedLM,
     LinformerForSequenceClassification,
     LinformerForTokenClassification,
@@ -31,6 +32,7 @@ MODELS: dict[Task, type[PreTrainedModel]] = {
     "clm": LinformerForCausalLM,
     "classify": LinformerForSequenceClassification,
     "tag": LinformerForTokenClassification,
+    "embed": LinformerForEmbedding,
     "translate": LinformerForConditionalGeneration,
 }
 
@@ -57,6 +59,8 @@ def model_config(
         options["label2id"] = {name: place for place, name in enumerate(names)}
     if config.task == "classify":
         options["feature_size"] = meta["feature_size"]
+    if config.task == "embed" and "pooling" not in config.model.options:
+        options["pooling"] = "mean"
     if config.task == "clm":
         options["is_decoder"] = True
     if config.task == "translate":
@@ -124,9 +128,24 @@ def build_model(
     check_memory(config, parameters=sum(sizes), mean_length=read / max(counts["rows"], 1))
     set_seed(config.seed)
     try:
-        return kind(made)
+        model = kind(made)
     except (ValueError, TypeError) as error:
         raise _refused(error) from error
+    set_loss(model, config)
+    return model
+
+
+def set_loss(model: PreTrainedModel, config: RunConfig) -> None:
+    """What the loss of an embedding model depends on, beyond the weights."""
+    if not isinstance(model, LinformerForEmbedding):
+        return
+    width, sizes = model.config.hidden_size, tuple(config.train.matryoshka)
+    if sizes and max(sizes) != width:
+        raise UserError(
+            f"the largest of train.matryoshka must be model.hidden_size = {width}, so that the "
+            f"whole vector is trained too: got {max(sizes)}."
+        )
+    model.matryoshka, model.scale = sizes, config.train.scale
 
 
 def _refused(error: Exception) -> UserError:

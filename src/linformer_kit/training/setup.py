@@ -109,6 +109,7 @@ def metrics_of(
         labels=tuple(meta["labels"]),
         tokens=counts["tokens"],
         bytes=counts["bytes"],
+        sizes=tuple(config.train.matryoshka),
     )
     if rows is None or not rows.has("document"):
         return metrics

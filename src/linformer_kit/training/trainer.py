@@ -144,7 +144,7 @@ class StepTrainer(Trainer):
         batches, items = super().get_batch_samples(*args, **kwargs)
         self.waited += time.perf_counter() - started
         world = self.args.world_size
-        self.tokens_seen += world * sum(int(batch["attention_mask"].sum()) for batch in batches)
+        self.tokens_seen += world * sum(read_tokens(batch) for batch in batches)
         return batches, items
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
@@ -257,14 +257,15 @@ class RunTrainer(StepTrainer):
             turn = self._micro_batches * self.args.world_size + self.args.process_index
             rows = [row for row, _ in draws[turn * self.order.batch_size :]]
         bad = []
+        size = len(next(iter(inputs.values())))
         if not self.is_fsdp_enabled:  # there a forward call waits for the other processes
             plain = self.accelerator.unwrap_model(model)
             with torch.no_grad():
-                for place in range(len(inputs["labels"])):
+                for place in range(size):
                     alone = {name: value[place : place + 1] for name, value in inputs.items()}
                     if not bool(torch.isfinite(plain(**alone).loss)):
                         bad.append(place)
-        every = len(bad) == len(inputs["labels"]) or not bad
+        every = len(bad) == size or not bad
         if every or not rows:
             where = "in every row of the batch: the weights have diverged. Lower train.lr"
         else:
@@ -329,6 +330,11 @@ class saving:  # noqa: N801  (reads as a verb, like contextlib's)
 def evaluation_order(rows: Rows) -> np.ndarray:
     """The order in which rows are scored: by length, so that little is padded."""
     return np.argsort(rows.column("length"), kind="stable")
+
+
+def read_tokens(batch: dict[str, Tensor]) -> int:
+    """The tokens of a batch without padding."""
+    return sum(int(v.sum()) for name, v in batch.items() if name.endswith("attention_mask"))
 
 
 def scores_of(prediction: EvalPrediction) -> np.ndarray:

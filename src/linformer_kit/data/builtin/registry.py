@@ -29,7 +29,7 @@ BUILTIN = {
     for corpus in (
         BuiltinCorpus(
             "python-docs",
-            ("mlm", "clm"),
+            ("mlm", "clm", "embed"),
             python_docs.records,
             lambda: f"{python_docs.VERSION}, Python {platform.python_version()}",
         ),

@@ -1,0 +1,139 @@
+"""Passages of documents as vectors, by any model folder of sentence-transformers or run.
+
+The modules of sentence-transformers pool and normalise; texts are cut here, so that no token is
+left out without being counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from ..data.collate import pad
+from ..data.files import MB
+from ..data.overflow import overlapping
+from ..data.tokenizer import encode_whole, frame_of
+from ..errors import UserError, user_input
+from ..models.load import check_safetensors, quiet
+from ..models.sentence_files import MODULES
+from ..runs.folder import RunFolder
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+PASSAGE = 256  # tokens of a passage, where the model reads as many
+OVERLAP = 0.125
+TOKENS_PER_BATCH = 16_384
+
+
+class Passage(NamedTuple):
+    """Characters `start` to `end` of a document, and its tokens in their frame."""
+
+    start: int
+    end: int
+    ids: np.ndarray
+
+
+def model_folder(path: Path) -> Path:
+    """The folder of a model, which may be that of a run."""
+    if (path / "run.json").is_file():
+        path = RunFolder.existing(path).model_folder("best")
+    if not (path / MODULES).is_file():
+        raise UserError(
+            f"{path} is no folder of sentence-transformers: it has no {MODULES}. Train one with "
+            "task: embed, or convert one."
+        )
+    check_safetensors(path)
+    return path
+
+
+class Embedder:
+    """A model that turns texts into vectors of norm 1."""
+
+    def __init__(self, path: Path) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        from .. import models  # noqa: F401  (registers our model type)
+
+        self.folder = model_folder(path)
+        with user_input(f"cannot load the model {self.folder}"), quiet():
+            loaded = SentenceTransformer(
+                str(self.folder),
+                device="cpu",
+                trust_remote_code=False,
+                local_files_only=True,
+                model_kwargs={"use_safetensors": True},
+            ).eval()
+        self.model = cast("Any", loaded)
+        self.tokenizer: Any = self.model.tokenizer
+        self.longest = int(self.model.max_seq_length)
+        self.size = int(self.model.get_embedding_dimension())
+        self.frame = frame_of(self.tokenizer, "embed")
+
+    def digest(self) -> str:
+        """Of everything in the folder that vectors depend on."""
+        found = hashlib.blake2b(digest_size=16)
+        for file in sorted(self.folder.rglob("*")):
+            if file.suffix in (".json", ".safetensors", ".txt") and file.name not in NOT_MODEL:
+                found.update(file.relative_to(self.folder).as_posix().encode())
+                with user_input(f"cannot read {file}"), file.open("rb") as content:
+                    while block := content.read(MB):
+                        found.update(block)
+        return found.hexdigest()
+
+    def passages(self, text: str, tokens: int) -> list[Passage]:
+        """Overlapping passages of at most `tokens` tokens: all of the text."""
+        (encoding,) = encode_whole(self.tokenizer, [text])
+        room = min(tokens, self.longest) - self.frame.size
+        if room < 1:
+            raise UserError(
+                f"a passage must have at least {self.frame.size + 1} tokens for this model: got "
+                f"{min(tokens, self.longest)}."
+            )
+        found = []
+        for piece in overlapping(len(encoding.ids), room, int(room * OVERLAP)):
+            if not len(piece):
+                continue
+            offsets = encoding.offsets[piece.start : piece.stop]
+            ids = np.asarray(self.frame(encoding.ids[piece.start : piece.stop]))
+            start, end = offsets[0][0], max(stop for _, stop in offsets)
+            found.append(Passage(start, end, ids))
+        return found
+
+    def vectors(self, rows: Sequence[np.ndarray]) -> np.ndarray:
+        """(B, M) in float32, of rows of token ids; batched by length."""
+        import torch
+
+        found = np.zeros((len(rows), self.size), dtype=np.float32)
+        order = sorted(range(len(rows)), key=lambda row: -len(rows[row]))
+        at = 0
+        while at < len(order):
+            count = max(1, TOKENS_PER_BATCH // len(rows[order[at]]))
+            some = order[at : at + count]
+            at += len(some)
+            batch = {
+                "input_ids": pad([rows[row] for row in some], self.tokenizer.pad_token_id or 0),
+                "attention_mask": pad([np.ones(len(rows[row]), dtype=np.int64) for row in some], 0),
+            }
+            with torch.no_grad():
+                made = self.model(batch)["sentence_embedding"].float()
+            found[some] = torch.nn.functional.normalize(made, dim=-1).numpy()
+        return found
+
+    def query(self, text: str) -> tuple[np.ndarray, str | None]:
+        """The vector of a query, and a line about what was not read of it."""
+        if not text.strip():
+            raise UserError("the query is empty.")
+        pieces = self.passages(text, self.longest)
+        note = None
+        if len(pieces) > 1:
+            note = f"the query is longer than {self.longest} tokens: its pieces are averaged."
+        weights = np.array([len(piece.ids) for piece in pieces], dtype=np.float32)
+        vector = weights @ self.vectors([piece.ids for piece in pieces])
+        return vector / max(float(np.linalg.norm(vector)), 1e-12), note
+
+
+NOT_MODEL = ("manifest.json", "score.json", "trainer_state.json")

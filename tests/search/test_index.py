@@ -1,0 +1,150 @@
+"""An index gives the nearest passages, follows the documents, and refuses what is not its own."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from linformer_kit.errors import UserError
+from linformer_kit.search import index as indexes
+from linformer_kit.search.embedder import Embedder
+from linformer_kit.search.index import Index, update
+
+from ..cli.test_main import run as command
+from .conftest import save_model
+
+
+@pytest.fixture(scope="session")
+def embedder(model):
+    return Embedder(model)
+
+
+def build(documents, out, embedder):
+    said = []
+    changes = update(documents, out, embedder, passage=12, say=said.append)
+    return changes, said
+
+
+def test_passages_cover_the_whole_text_with_their_characters(embedder, documents):
+    text = (documents / "sub/cat.md").read_bytes().decode()
+    pieces = embedder.passages(text, 12)
+    assert pieces[0].start == 0
+    assert text[pieces[-1].start : pieces[-1].end].endswith("fish")
+    covered = set()
+    for piece in pieces:
+        assert len(piece.ids) <= 12
+        covered |= set(range(piece.start, piece.end))
+    missing = "".join(character for at, character in enumerate(text) if at not in covered)
+    assert not missing.strip()
+
+
+def test_vectors_do_not_depend_on_the_batch(embedder, documents):
+    rows = [p.ids for p in embedder.passages((documents / "sub/cat.md").read_text(), 12)]
+    together = embedder.vectors(rows)
+    alone = np.concatenate([embedder.vectors([row]) for row in rows])
+    np.testing.assert_allclose(together, alone, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1.0, atol=1e-5)
+
+
+def test_a_passage_is_found_by_its_own_text(embedder, documents, tmp_path):
+    changes, said = build(documents, tmp_path / "i", embedder)
+    assert (changes.new, changes.removed) == (3, 0)
+    assert "1 of 4 files are not read" in said[0]
+    assert "photo.png" in said[0]
+    found = Index(tmp_path / "i")
+    vector, _ = embedder.query("two bird three bird")
+    best = found.search(vector, 3)
+    assert (best[0].path, best[0].start, best[0].end) == ("bird.txt", 0, 19)
+    assert best[0].score == pytest.approx(1.0, abs=1e-5)
+    assert len({hit.path for hit in best}) == 3
+    assert [hit.score for hit in best] == sorted((hit.score for hit in best), reverse=True)
+
+
+def test_an_update_reads_only_what_has_changed(embedder, documents, tmp_path):
+    out = tmp_path / "i"
+    build(documents, out, embedder)
+    (out / "mine.txt").write_text("mine")
+    again, _ = build(documents, out, embedder)
+    assert (again.unchanged, again.tokens) == (3, 0)
+    (documents / "dog.txt").rename(documents / "hound.txt")  # moved: known by its content
+    (documents / "bird.txt").write_text("a new fish")
+    (documents / "tree.txt").write_text("the tree of the hill")
+    (documents / "sub/cat.md").unlink()
+    changes, _ = build(documents, out, embedder)
+    assert (changes.new, changes.changed, changes.removed, changes.unchanged) == (2, 1, 2, 0)
+    assert changes.tokens == 5 + 7  # the two new texts, in their frames
+    anew = tmp_path / "anew"
+    build(documents, anew, embedder)
+    np.testing.assert_allclose(Index(out).vectors, Index(anew).vectors, atol=1e-6)
+    np.testing.assert_array_equal(Index(out).places, Index(anew).places)
+    assert (out / "mine.txt").read_text() == "mine"
+    generation = json.loads((out / "index.json").read_text())["generation"]
+    assert {path.name for path in out.iterdir()} == {
+        "index.json", "mine.txt", f"vectors-{generation}.npy", f"places-{generation}.npy",
+    }  # fmt: skip
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_indexed(embedder, documents, tmp_path):
+    (documents / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
+    (documents / "empty.txt").write_text(" \n")
+    _, said = build(documents, tmp_path / "i", embedder)
+    assert any("latin.txt: not read" in line and "not UTF-8" in line for line in said)
+    assert any("empty.txt: not read: it is empty" in line for line in said)
+    assert len(Index(tmp_path / "i").about["documents"]) == 3
+
+
+def test_another_model_another_passage_and_a_foreign_folder_are_refused(
+    embedder, documents, tmp_path
+):
+    out = tmp_path / "i"
+    build(documents, out, embedder)
+    other = Embedder(save_model(tmp_path / "other", seed=1))
+    with pytest.raises(UserError, match="was built by another model than"):
+        build(documents, out, other)
+    with pytest.raises(UserError, match="was built by another model than"):
+        Index(out).check_model(other)
+    with pytest.raises(UserError, match="has passages of 12 tokens: got 8"):
+        update(documents, out, embedder, passage=8, say=print)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/a.txt").write_text("mine")
+    with pytest.raises(UserError, match="exists and is no index: it is left alone"):
+        build(documents, tmp_path / "mine", embedder)
+    with pytest.raises(UserError, match="is no index"):
+        Index(tmp_path / "mine")
+    (out / "index.json").write_text('{"kind": "x"}')
+    with pytest.raises(UserError, match=r"index\.json is of something else"):
+        Index(out)
+
+
+def test_the_graph_finds_what_exact_search_finds(embedder, documents, tmp_path, monkeypatch):
+    pytest.importorskip("usearch")
+    build(documents, tmp_path / "exact", embedder)
+    monkeypatch.setattr(indexes, "EXACT", 0)
+    build(documents, tmp_path / "graph", embedder)
+    assert list((tmp_path / "graph").glob("graph-*.usearch"))
+    vector, _ = embedder.query("the old tree")
+    found = Index(tmp_path / "graph").search(vector, 3)
+    assert found == Index(tmp_path / "exact").search(vector, 3)
+
+
+def test_the_commands(capsys, model, documents, tmp_path):
+    out = tmp_path / "i"
+    build_it = ["index", str(documents), "--model", str(model), "--out", str(out)]
+    code, said, err = command(capsys, *build_it, "--passage", "12")
+    assert code == 0
+    assert "3 documents" in said
+    assert "photo.png" in err
+    code, said, _ = command(capsys, "search", str(out), "two bird three bird", "--top", "1")
+    assert code == 0
+    hit = json.loads(said)
+    assert (hit["path"], hit["passage"]) == ("bird.txt", "two bird three bird")
+    (documents / "bird.txt").write_text("changed")
+    code, said, err = command(capsys, "search", str(out), "two bird three bird", "--top", "1")
+    assert json.loads(said)["passage"] is None
+    assert "bird.txt has changed since the index was built" in err
+    code, _, err = command(capsys, "search", str(out), " ")
+    assert (code, "the query is empty" in err) == (2, True)
+    code, _, err = command(capsys, "search", str(tmp_path / "no"), "x")
+    assert (code, "is no index" in err) == (2, True)
