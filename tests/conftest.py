@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 STARTS_PROCESSES = {"subprocess", "multiprocessing", "torch.multiprocessing"}
 
+PROCESS_FIXTURES = {"ranks"}
+
 
 def pytest_configure() -> None:
     """Let Ctrl-C reach the programs that tests start, even where it is ignored here.
@@ -33,7 +35,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         module = item.module  # type: ignore[attr-defined]
         if module not in needs:
             needs[module] = _need(module)
-        item.add_marker(needs[module])
+        started = PROCESS_FIXTURES.intersection(getattr(item, "fixturenames", ()))
+        item.add_marker("process" if started else needs[module])
 
 
 def _need(module: ModuleType) -> str:
