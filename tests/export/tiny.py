@@ -27,6 +27,7 @@ ENCODERS = [
     "LinformerForTokenClassification",
     "LinformerForQuestionAnswering",
     "LinformerForMultipleChoice",
+    "LinformerForEmbedding",
 ]
 CAUSAL = ["LinformerDecoderModel", "LinformerForCausalLM"]
 SEQ2SEQ = ["LinformerSeq2SeqModel", "LinformerForConditionalGeneration"]

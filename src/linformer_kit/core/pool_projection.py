@@ -39,12 +39,12 @@ class PooledSegments(Compression):
             self.keep = None if mask is None else ~self.hidden.all(2).squeeze(-1)  # (B, R)
             self.scores = self.scores.masked_fill(self.hidden, torch.finfo(self.scores.dtype).min)
         self.weights = self._without_hidden(self.scores.softmax(2))  # (B, R, width, P*T)
-        self.row_bias = self._entropy()
 
     def _without_hidden(self, rows: Tensor) -> Tensor:
         return rows if self.hidden is None else rows.masked_fill(self.hidden, 0.0)
 
-    def _entropy(self) -> Tensor:
+    @property
+    def row_bias(self) -> Tensor:  # type: ignore[override]  # computed only beside exact keys
         """The entropy of the weights of keys, (B, T, R)."""
         heads = self.sizes[1]
         scores, weights = self.scores[..., :heads], self.weights[..., :heads]

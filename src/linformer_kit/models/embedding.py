@@ -55,8 +55,9 @@ class LinformerForEmbedding(EncoderWithHead):
         positive_attention_mask: Tensor | None = None,
         negative_input_ids: Tensor | None = None,
         negative_attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
     ) -> EmbeddingOutput:
-        embeddings = self.embed(input_ids, attention_mask)
+        embeddings = self.embed(input_ids, attention_mask, token_type_ids)
         loss = None
         if positive_input_ids is not None:
             others = [self.embed(positive_input_ids, positive_attention_mask)]
@@ -70,9 +71,16 @@ class LinformerForEmbedding(EncoderWithHead):
         super().save_pretrained(save_directory, *args, **options)
         write_sentence_files(Path(save_directory), self.config)
 
-    def embed(self, input_ids: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+    def embed(
+        self,
+        input_ids: Tensor | None,
+        attention_mask: Tensor | None,
+        token_type_ids: Tensor | None = None,
+    ) -> Tensor:
         """(B, M), each of norm 1."""
-        hidden = self.linformer(input_ids, attention_mask=attention_mask).last_hidden_state
+        hidden = self.linformer(
+            input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
+        ).last_hidden_state
         mask = real_positions(attention_mask, batch=hidden.shape[0], length=hidden.shape[1])
         return F.normalize(pooled(hidden, mask, self.config.pooling), dim=-1)
 

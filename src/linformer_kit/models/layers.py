@@ -19,16 +19,25 @@ if TYPE_CHECKING:
     from ..core.encoder import LinformerEncoder
 
 
-class LinformerEncoderLayer(GradientCheckpointingLayer, EncoderLayer):
+class _CheckpointedByItsStack(GradientCheckpointingLayer):
+    """Found by transformers, and not checkpointed by it: its stack does that.
+
+    transformers up to 5.22 checkpoints in `__call__`, later versions in a `forward` that they put
+    into every subclass.
+    """
+
+    __call__: Any = nn.Module.__call__
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        nn.Module.__init_subclass__(**options)
+
+
+class LinformerEncoderLayer(EncoderLayer, _CheckpointedByItsStack):
     """An `EncoderLayer`; the encoder checkpoints it."""
 
-    __call__: Any = nn.Module.__call__
 
-
-class LinformerDecoderLayer(GradientCheckpointingLayer, DecoderLayer):
+class LinformerDecoderLayer(DecoderLayer, _CheckpointedByItsStack):
     """A `DecoderLayer`; the decoder checkpoints it."""
-
-    __call__: Any = nn.Module.__call__
 
 
 def mark_layers(stack: LinformerEncoder | LinformerDecoder) -> None:

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from ..data.corpus import Part
     from ..data.prepare import Prepared
 
+# transformers renamed the argument in 5.23, and warns about the old name.
+CHECKPOINTING = (
+    "activation_checkpointing"
+    if "activation_checkpointing" in TrainingArguments.__dataclass_fields__
+    else "gradient_checkpointing"
+)
 SCHEDULES = {
     "constant": "constant_with_warmup",
     "linear": "linear",
@@ -158,7 +164,7 @@ def make_trainer(
         bf16=train.precision == "bfloat16",
         fp16=train.precision == "float16",
         torch_compile=train.compile,
-        gradient_checkpointing=train.gradient_checkpointing,
+        **cast("Any", {CHECKPOINTING: train.gradient_checkpointing}),
         fsdp=cast("Any", train.fsdp or None),  # a bool, whatever its annotation says
         fsdp_config={"transformer_layer_cls_to_wrap": layers} if train.fsdp else None,
         ddp_find_unused_parameters=False if processes > 1 else None,
