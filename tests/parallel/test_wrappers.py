@@ -113,6 +113,7 @@ def saved_bytes(sequence: int) -> int:
     return sum(seen.values())
 
 
+@pytest.mark.slow
 def test_activations_of_a_rank_fall_with_the_number_of_ranks(ranks: Ranks) -> None:
     two, four = (max(ranks.run(saved_bytes, sequence)) for sequence in (2, 4))
     assert four < 0.62 * two  # a half, and the window's halo and k rows
