@@ -15,14 +15,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import UserError, user_input
-from ..hub import require_hub
-from ..models.load import check_weights, quiet
 from .candidates import attentions
 from .families import FAMILIES, longest
 from .in_place import linformerize, linformerized
 from .linformerized_folder import save_linformerized
 from .rehome import convert
-from .teacher import REMEDY, load_teacher, load_tokenizer, save_model
+from .teacher import load_config, load_teacher, load_tokenizer, load_weights, save_model
 
 if TYPE_CHECKING:
     from torch import nn
@@ -172,25 +170,15 @@ def load_source(name: str) -> Rehomed | InPlace:
     """A pretrained model of a folder or of the hub, and how it is converted."""
     import transformers
 
-    require_hub(name, "config.json")
-    with user_input(f"{name} is no model that can be loaded", remedy=REMEDY), quiet():
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    config = load_config(name)
     if config.model_type in FAMILIES:
         teacher, tokenizer = load_teacher(name)
         return Rehomed(name, teacher, tokenizer, longest(teacher))
     kind: Any = transformers.AutoModel
     for architecture in config.architectures or []:
         kind = getattr(transformers, architecture, kind)
-    with user_input(f"cannot load the model {name}", remedy=REMEDY), quiet():
-        model, info = kind.from_pretrained(
-            name,
-            dtype=torch.float32,
-            trust_remote_code=False,
-            weights_only=True,
-            output_loading_info=True,
-        )
-    check_weights(model, info, name, optional=("pooler",))
-    source = InPlace(name, model.eval(), load_tokenizer(name), positions_of(config))
+    model = load_weights(kind, name)
+    source = InPlace(name, model, load_tokenizer(name), positions_of(config))
     if not source.layers:
         with user_input(f"{name} cannot be converted"):
             linformerize(model, max_length=1, k=1)  # says what was found

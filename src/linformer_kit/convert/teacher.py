@@ -12,6 +12,7 @@ import torch
 from ..errors import UserError, user_input
 from ..hub import require_hub
 from ..models.load import check_weights, quiet
+from ..models.sentence_files import ABOUT, MODULES, POOLING, write_limits
 from ..outputs import write_atomic
 from .families import FAMILIES
 from .rehome import family_of, head_of
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 RECORD = "conversion.json"
 REMEDY = "Give a folder with config.json and its weights, or a name of the Hugging Face hub."
-# Files of a sentence-transformers folder that say how tokens become one vector.
-SENTENCE_FILES = ("modules.json", "1_Pooling/config.json", "config_sentence_transformers.json")
 
 
 def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
@@ -32,18 +31,30 @@ def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
     Safetensors files are preferred; a pickled file is read by `weights_only=True` alone, which runs
     no code.
     """
-    import transformers
-
-    require_hub(name, "config.json")
-    with user_input(f"{name} is no model that can be loaded", remedy=REMEDY), quiet():
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+    config = load_config(name)
     if config.model_type not in FAMILIES:
         raise UserError(
             f"{name} cannot be converted: convert knows {', '.join(FAMILIES)}, and this has "
             f"model_type {config.model_type!r}. linformer_kit.convert.linformerize exchanges the "
             "attention inside other models."
         )
-    kind = _class_of(config)
+    model = load_weights(_class_of(config), name)
+    with user_input(f"{name} cannot be converted"):
+        head_of(family_of(model), model)
+    return model, load_tokenizer(name)
+
+
+def load_config(name: str) -> Any:
+    """The configuration of a pretrained model of a folder or of the hub."""
+    import transformers
+
+    require_hub(name, "config.json")
+    with user_input(f"{name} is no model that can be loaded", remedy=REMEDY), quiet():
+        return transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+
+
+def load_weights(kind: Any, name: str) -> Any:
+    """A model of the class `kind` in inference mode, with all its weights."""
     with user_input(f"cannot load the model {name}", remedy=REMEDY), quiet():
         model, info = kind.from_pretrained(
             name,
@@ -53,9 +64,7 @@ def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
             output_loading_info=True,
         )
     check_weights(model, info, name, optional=("pooler",))
-    with user_input(f"{name} cannot be converted"):
-        head_of(family_of(model), model)
-    return model.eval(), load_tokenizer(name)
+    return model.eval()
 
 
 def load_tokenizer(name: str) -> Any:
@@ -114,11 +123,10 @@ def save_model(student: nn.Module, tokenizer: Any, folder: Path, *, source: str)
 
 def _copy_sentence_files(source: Path, folder: Path, length: int) -> None:
     """Where the source is a sentence-transformers folder, the result is one too, of its length."""
-    if not (source / "modules.json").is_file():
+    if not (source / MODULES).is_file():
         return
-    for name in SENTENCE_FILES:
+    for name in (MODULES, POOLING, ABOUT):
         if (source / name).is_file():
             (folder / name).parent.mkdir(exist_ok=True)
             shutil.copyfile(source / name, folder / name)
-    limits = {"max_seq_length": length, "do_lower_case": False}
-    (folder / "sentence_bert_config.json").write_text(json.dumps(limits) + "\n")
+    write_limits(folder, length)
