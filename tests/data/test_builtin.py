@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import random
 import re
 
 import pytest
 
-from linformer_kit.data.builtin import BUILTIN, letters, listops
+from linformer_kit.data.builtin import BUILTIN, letters, listops, needle
 from linformer_kit.data.spans import read_spans
 from linformer_kit.errors import UserError
 
@@ -30,6 +31,28 @@ def test_phrases_are_pairs_without_repetition():
     assert by_source["two"] == "zwei"
     assert pairs == first("phrases-en-de", 500)
     assert pairs != first("phrases-en-de", 500, seed=1)
+
+
+def test_needles_are_in_their_documents_and_those_of_the_test_are_not():
+    made = first("needle", 300, max_words=200)
+    kinds = [one["text"].startswith("What is the pass key of") for one in made]
+    assert 90 < sum(kinds) < 210
+    assert len({one["text"] for one in made}) == 300
+    for one in made:
+        words = len(one["positive"].split())
+        assert words < 200 + 60
+    keys = [one for one, passkey in zip(made, kinds, strict=True) if passkey]
+    for one in keys:
+        name = one["text"].removeprefix("What is the pass key of ").removesuffix("?")
+        assert one["positive"].count(f"the pass key of {name}.") == 1
+    every = " ".join(one["positive"] for one in made)
+    assert not any(sentence in every for sentence in needle.HELD_OUT_SHORT)
+    for kind in needle.KINDS:
+        asked = needle.needles(kind, 50, random.Random(0), held_out=True)
+        assert not {one.question for one in asked} & {one["text"] for one in made}
+    assert made == first("needle", 300, max_words=200)
+    with pytest.raises(UserError, match="min_words of at most max_words: got 300 and 200"):
+        first("needle", 1, min_words=300, max_words=200)
 
 
 def test_letters_have_spans_that_are_what_they_say():

@@ -109,6 +109,16 @@ def heads_record() -> dict:
     }
 
 
+def needle_record() -> dict:
+    cell = {"accuracy": [1.0, 0.5], "tokens_read": 90, "tokens_total": 100, "pieces": 1}
+    parts = [
+        {"haystack": name, "lengths": [{"length": n, **cell} for n in (256, 512)]}
+        for name in ("passkey", "needle")
+    ]
+    about = {"model": "run", "longest": 256, "policy": "truncate", "candidates": 4}
+    return {"kind": "needle", **about, "depths": [0.0, 1.0], "parts": parts, "machine": MACHINE}
+
+
 def growth_records() -> list[dict]:
     sizes = {"dim": 8, "num_heads": 1, "k": 4, "batch": 1, "depth": 1}
     return [
@@ -138,6 +148,7 @@ def all_records() -> list[dict]:
         *roofline_records(),
         spectrum_record(),
         heads_record(),
+        needle_record(),
     ]
 
 

@@ -84,6 +84,7 @@ def test_every_kind_of_evidence_has_its_section(tmp_path):
         "runs",
         "spectrum-1",
         "heads-1",
+        "needle-1",
         "budget",
         "peers",
         "decode",

@@ -166,7 +166,8 @@ class Corpus:
             return
         if self.data.options:
             raise UserError(
-                "data.options belong to the built-in corpora letters, listops and phrases-en-de."
+                "data.options belong to the built-in corpora letters, listops, needle and "
+                "phrases-en-de."
             )
         columns = SIDES if isinstance(source, Sides) else self.columns
         if self.has_features and "features" not in columns:
@@ -183,6 +184,13 @@ class Corpus:
             raise UserError(
                 f"the built-in corpus {corpus.name!r} serves the task "
                 f"{' or '.join(corpus.tasks)}: got task {self.task!r}."
+            )
+        if self.task == "embed" and corpus.pairs != (self.data.anchor is not None):
+            rule = "set data.anchor: text" if corpus.pairs else "leave out data.anchor"
+            held = "pairs" if corpus.pairs else "single texts"
+            raise UserError(
+                f"the built-in corpus {corpus.name!r} holds {held}: {rule}. Got data.anchor: "
+                f"{self.data.anchor}."
             )
         if corpus.features != self.has_features:
             kinds = ("features", "texts") if corpus.features else ("texts", "features")

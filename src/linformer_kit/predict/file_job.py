@@ -22,6 +22,7 @@ from ..errors import UserError, user_input
 from ..runs.manifest import MANIFEST
 from .inputs import STDIN, Input, Row, kind_of_input
 from .journal import Journal, locked, partial_of
+from .matrix import MatrixWriter, rows_file
 from .writers import LineWriter, ParquetWriter, Writer
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ POOL = 16  # batches that are sorted together
 ROWS = 4096  # of a pool at most
 TOKENS = ("tokens_read", "tokens_total")
 ERROR = "prediction_error"
+MATRIX = "npy"
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def predict_file(
     )
     if column is not None and (kind == "text" or source.is_folder):
         raise UserError(f"--column has no effect on {source.shown}, which has no columns.")
-    writing = _format_of(out, source)
+    writing = _format_of(out, source, predictor)
     _check_place(out, source, predictor)
     with locked(out):
         job = {
@@ -104,18 +106,14 @@ def predict_file(
             "options": predictor.settings(),
             "columns": list(results),
         }
-        journal = Journal.of(out, job)
+        journal = Journal.of(out, job, *((rows_file(out),) if writing == MATRIX else ()))
         if journal.finished:
             say(f"{out} is finished: it is as it was.")
             return journal.totals
         rows = source.open()
         for path in source.left_out:
             say(f"{path} is no text and is left out.")
-        writer: Writer = (
-            ParquetWriter(partial_of(out), source, results)
-            if writing == "parquet"
-            else LineWriter(partial_of(out), writing, source, results)
-        )
+        writer = _writer(writing, partial_of(out), source, results, predictor)
         _skip(rows, journal, source)
         if not journal.position:
             journal.save()  # whose partial file this is
@@ -264,8 +262,25 @@ def _kind(value: Any) -> str:
     return "null" if value is None else type(value).__name__
 
 
-def _format_of(out: Path, source: Input) -> str:
+def _writer(
+    kind: str, partial: Path, source: Input, results: tuple[str, ...], predictor: Predictor
+) -> Writer:
+    if kind == MATRIX:
+        return MatrixWriter(partial, predictor.task.vector_size or 0)
+    if kind == "parquet":
+        return ParquetWriter(partial, source, results)
+    return LineWriter(partial, kind, source, results)
+
+
+def _format_of(out: Path, source: Input, predictor: Predictor) -> str:
     suffix = out.suffix.lower()
+    if suffix == f".{MATRIX}":
+        if predictor.task.vector_size is None:
+            raise UserError(
+                f"a {suffix} file holds vectors, which only the task 'embed' gives: got {out}. "
+                f"Use one of {', '.join(dict.fromkeys(BY_SUFFIX))}."
+            )
+        return MATRIX
     if suffix in PACKED:
         raise UserError(f"--out is written uncompressed: got {out}. Leave out {suffix}.")
     kind = BY_SUFFIX.get(suffix)

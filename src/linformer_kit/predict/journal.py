@@ -77,12 +77,15 @@ class Journal:
     digest: str | None = None  # of the rows that were read before
 
     @classmethod
-    def of(cls, out: Path, job: dict[str, Any]) -> Journal:
-        """The journal of a job, begun or new; that of another job is refused."""
+    def of(cls, out: Path, job: dict[str, Any], *more: Path) -> Journal:
+        """The journal of a job, begun or new; that of another job is refused.
+
+        `more` are files that the job writes beside `out`.
+        """
         journal = cls(out.with_name(f"{out.name}.predict.json"), job)
         partial = partial_of(out)
         if not os.path.lexists(journal.path):
-            for path in (out, partial):
+            for path in (out, partial, *more):
                 if os.path.lexists(path):
                     raise UserError(
                         f"{path} exists and was not written by this command: it is left alone. "

@@ -77,6 +77,7 @@ class TaskPredictor:
     alone = False  # whether every piece is a batch of its own
     prompt = False  # whether the text is continued
     columns: tuple[str, ...] = ("predictions",)  # of the answers in a table, see `result`
+    vector_size: int | None = None  # of the vector that is the answer
 
     def __init__(
         self, model: Any, tokenizer: Any, config: RunConfig, options: Options, policy: OnOverflow

@@ -19,6 +19,11 @@ class Embed(TaskPredictor):
     With `size`, its first components alone, which a model has learned with `train.matryoshka`.
     """
 
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        whole = int(self.model.config.hidden_size)
+        self.vector_size = min(self.options.size or whole, whole)
+
     def forward(
         self, pieces: Sequence[np.ndarray], model: Any, places: Sequence[tuple[Any, int]]
     ) -> list[Any]:

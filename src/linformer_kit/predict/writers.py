@@ -47,7 +47,7 @@ class LineWriter:
         self._file: Any = None
 
     def open_at(self, position: int) -> None:
-        with _writing(self.partial):
+        with writing(self.partial):
             self._file = self.partial.open("r+b" if self.partial.exists() else "w+b")
             self._file.truncate(position)
             self._file.seek(position)
@@ -55,18 +55,18 @@ class LineWriter:
                 self._file.write(self._line([*self.source.header, *self.results]))
 
     def write(self, rows: Sequence[Answered]) -> None:
-        with _writing(self.partial):
+        with writing(self.partial):
             for row, result in rows:
                 self._file.write(self._encoded(row, result))
 
     def commit(self) -> int:
-        with _writing(self.partial):
+        with writing(self.partial):
             self._file.flush()
             os.fsync(self._file.fileno())
             return int(self._file.tell())
 
     def finish(self, out: Path) -> None:
-        with _writing(out):
+        with writing(out):
             self._file.close()
             self.partial.replace(out)
 
@@ -111,7 +111,7 @@ class ParquetWriter:
         more = [pa.field(name, types.get(name, pa.int64())) for name in self.results]
         self.schema = pa.schema([*own, *more], metadata=own.metadata)
         self._count = position
-        with _writing(self.partial):
+        with writing(self.partial):
             self.partial.mkdir(exist_ok=True)
             for path in self._parts(after=position):
                 path.unlink()
@@ -146,9 +146,9 @@ class ParquetWriter:
                 values = [None if value is None else _flat(value) for value in values]
             own = own.append_column(self.schema.field(name), pa.array(values, type=kind))
         staging = self.partial / f"{STAGING}-part-{self._count}"
-        with _writing(self.partial):
+        with writing(self.partial):
             pq.write_table(own.cast(self.schema), staging)
-            _sync(staging)
+            sync(staging)
             staging.replace(self._part(self._count))
         self._count += 1
         self._waiting = []
@@ -158,13 +158,13 @@ class ParquetWriter:
         import pyarrow.parquet as pq
 
         staging = self.partial / f"{STAGING}-part-whole"
-        with _writing(out):
+        with writing(out):
             with pq.ParquetWriter(staging, self.schema) as whole:
                 for number in range(self._count):
                     with pq.ParquetFile(self._part(number)) as part:
                         for batch in part.iter_batches():
                             whole.write_batch(batch)
-            _sync(staging)
+            sync(staging)
             staging.replace(out)
             for path in self._parts():
                 path.unlink()
@@ -180,10 +180,12 @@ def _flat(value: Any) -> str:
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Wait until a file is on the disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
-def _writing(path: Path) -> Any:
+def writing(path: Path) -> Any:
+    """Errors while a file is written, as errors of the user."""
     return user_input(f"cannot write {path}", remedy=MAKE_ROOM)

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..analysis import heads_view, spectrum_view
+from ..analysis import heads_view, needle_view, spectrum_view
 from ..bench import results, script_results, words
 from . import pairs, runs_view
 
@@ -80,6 +80,7 @@ def sections(evidence: Evidence) -> list[Section]:
         _runs(evidence),
         *_spectra(evidence),
         *_heads(evidence),
+        *_needles(evidence),
         *_measured(
             evidence,
             script_results.BUDGET,
@@ -163,6 +164,20 @@ def _heads(evidence: Evidence) -> list[Section]:
             sheets=(heads_view.sheet(record),),
         )
         for number, record in enumerate(heads_view.latest_heads(evidence.records), start=1)
+    ]
+
+
+def _needles(evidence: Evidence) -> list[Section]:
+    return [
+        Section(
+            name=f"needle-{number}",
+            short="Needles",
+            title=f"What {spectrum_view.short_name(record)} finds in long documents",
+            lead=needle_view.in_words(record),
+            figures=tuple(needle_view.figures(record)),
+            sheets=(needle_view.sheet(record),),
+        )
+        for number, record in enumerate(needle_view.latest_needles(evidence.records), start=1)
     ]
 
 

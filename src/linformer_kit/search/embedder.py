@@ -37,11 +37,11 @@ class Passage(NamedTuple):
     ids: np.ndarray
 
 
-def model_folder(path: Path) -> Path:
-    """The folder of a model, which may be that of a run."""
+def model_folder(path: Path, *, plain: bool = False) -> Path:
+    """The folder of a model, which may be that of a run; `plain`: or of an encoder alone."""
     if (path / "run.json").is_file():
         path = RunFolder.existing(path).model_folder("best")
-    if not (path / MODULES).is_file():
+    if not (path / MODULES).is_file() and not (plain and (path / "config.json").is_file()):
         raise UserError(
             f"{path} is no folder of sentence-transformers: it has no {MODULES}. Train one with "
             "task: embed, or convert one."
@@ -51,14 +51,25 @@ def model_folder(path: Path) -> Path:
 
 
 class Embedder:
-    """A model that turns texts into vectors of norm 1."""
+    """A model that turns texts into vectors of norm 1.
 
-    def __init__(self, path: Path) -> None:
+    With `plain` also an encoder without the files of sentence-transformers, whose rows are then
+    averaged; `note` says so.
+    """
+
+    note: str | None = None
+
+    def __init__(self, path: Path, *, plain: bool = False) -> None:
         from sentence_transformers import SentenceTransformer
 
         from .. import models  # noqa: F401  (registers our model type)
 
-        self.folder = model_folder(path)
+        self.folder = model_folder(path, plain=plain)
+        if not (self.folder / MODULES).is_file():
+            self.note = (
+                f"{self.folder} is an encoder without {MODULES}: the vector of a text is the mean "
+                "of its rows."
+            )
         with user_input(f"cannot load the model {self.folder}"), quiet():
             loaded = SentenceTransformer(
                 str(self.folder),

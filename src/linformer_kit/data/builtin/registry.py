@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from . import digits, letters, listops, phrases, python_docs
+from . import digits, letters, listops, needle, phrases, python_docs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +22,7 @@ class BuiltinCorpus:
     records: Callable[[dict[str, Any], int], Iterator[dict[str, Any]]]
     version: Callable[[], str]
     features: bool = False
+    pairs: bool = False  # a text and its positive, as with `data.anchor`
 
 
 BUILTIN = {
@@ -40,6 +41,13 @@ BUILTIN = {
             lambda: (
                 f"{phrases.VERSION}, babel {version('babel')}, num2words {version('num2words')}"
             ),
+        ),
+        BuiltinCorpus(
+            "needle",
+            ("embed",),
+            needle.records,
+            lambda: f"{needle.VERSION}, Python {platform.python_version()}",
+            pairs=True,
         ),
         BuiltinCorpus("letters", ("tag",), letters.records, lambda: str(letters.VERSION)),
         BuiltinCorpus("listops", ("classify",), listops.records, lambda: str(listops.VERSION)),
