@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..errors import UserError, reason_of
 from ..machine_memory import ran_out_of_memory
 from .exit_codes import MISTAKE, PIPE_CLOSED, STOPPED
+from .ranks import first_to_say
 
 LONGEST = 1200  # characters of a line: an argument may have a hundred thousand
 
@@ -71,7 +72,7 @@ def end(ending: Ending) -> int:
     """Say the line, and return the exit code."""
     if ending.code == PIPE_CLOSED:
         _discard_output()
-    elif ending.line is not None:
+    elif ending.line is not None and first_to_say(ending.line):
         sys.stderr.write(f"linformer: {one_line(ending.line)}\n")
     return ending.code
 

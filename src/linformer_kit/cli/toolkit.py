@@ -4,6 +4,7 @@ What these need takes seconds to import, so each imports its own when it is call
 """
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -124,7 +125,8 @@ def train(
 
             with _reading() as tell:
                 text = rehearse(settings, tell=tell)
-            typer.echo(text)
+            if os.environ.get("RANK", "0") == "0":
+                typer.echo(text)
             return
         from ..train.run import train as train_run
 

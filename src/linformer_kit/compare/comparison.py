@@ -15,7 +15,7 @@ from ..data.prepare import prepare
 from ..errors import UserError, user_input
 from ..metrics.tasks import numbers
 from ..train.run import train
-from ..training.setup import world
+from ..training.layout import world
 from . import measure
 from .baseline import Baseline, baseline
 from .folder import README, RECORDS, ComparisonFolder

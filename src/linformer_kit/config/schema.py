@@ -129,6 +129,7 @@ class TrainSection(Section):
     compile: bool = False
     gradient_checkpointing: bool = False
     fsdp: bool = False
+    sequence_parallel: Positive = 1
     threads: Threads = 0
     keep_memory: bool = True
     workers: Workers = 0

@@ -12,7 +12,7 @@ from torch import Tensor
 from .masking import IGNORED, Masking
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from ..config.schema import Task
     from .rows import Example
@@ -25,14 +25,20 @@ class Collate:
     """The batch a model of this task is called with.
 
     With `scoring` a batch also has what `metrics.row_scores` needs and a model does not take.
+    `cut` keeps a part of the batch, where a row is read by several processes.
     """
 
     task: Task
     pad_id: int = 0
     masking: Masking | None = None
     scoring: bool = False
+    cut: Callable[[Batch], Batch] | None = None
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
+        batch = self._whole(examples)
+        return batch if self.cut is None else self.cut(batch)
+
+    def _whole(self, examples: Sequence[Example]) -> Batch:
         if "features" in examples[0]:
             return self._features(examples)
         if self.task == "mlm":

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any, NoReturn
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup  # noqa: TC002 - transformers evaluates annotations
 
@@ -132,9 +131,7 @@ class ParallelForCausalLM(_ParallelLanguageModel, LinformerForCausalLM):
         return self._following(labels)
 
     def _following(self, labels: Tensor) -> Tensor:
-        part = self._part(labels)
-        extended, _ = part.halo(labels, lambda start, end: (start, end + 1))
-        return F.pad(extended, (0, labels.shape[1] + 1 - extended.shape[1]), value=IGNORED)[:, 1:]
+        return self._part(labels).following(labels, last=IGNORED)
 
 
 class ParallelForConditionalGeneration(_ParallelLanguageModel, LinformerForConditionalGeneration):

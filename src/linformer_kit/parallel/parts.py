@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from .collectives import Range, all_gather, all_reduce_count, exchange
@@ -109,6 +110,15 @@ class Part(Span):
         """
         ranges = [(max(0, a), min(self.length, b)) for a, b in (needed(*h) for h in self.held)]
         return exchange(x, self.held, ranges, self.group), ranges[self.rank]
+
+    def whole(self, x: Tensor) -> Tensor:
+        """x (B, S, ...) of all ranks: (B, N, ...)."""
+        return self.halo(x, lambda start, end: (0, self.length))[0]
+
+    def following(self, labels: Tensor, *, last: int) -> Tensor:
+        """For each position of labels (B, S) the next one; `last` after the last of all."""
+        extended, _ = self.halo(labels, lambda start, end: (start, end + 1))
+        return F.pad(extended, (0, labels.shape[1] + 1 - extended.shape[1]), value=last)[:, 1:]
 
     def once(self, key: Any, compute: Callable[[], Found]) -> Found:
         """compute(), once for all layers: what follows from the mask alone."""

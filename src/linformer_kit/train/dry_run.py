@@ -15,7 +15,8 @@ from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure import quantities
 from ..measure.memory import step_peak
-from ..training.setup import check_machine, collator, set_machine, training_order, world
+from ..training.layout import check_model, layout_of
+from ..training.setup import check_machine, part_collator, set_machine, training_order
 from ..training.trainer import read_tokens
 from .start import start_of
 
@@ -30,8 +31,13 @@ STEPS = 3  # timed, after one that is not
 def dry_run(
     config: RunConfig, *, tell: Callable[[str, int, int], None] = lambda what, done, total: None
 ) -> str:
-    """The resolved configuration, then parameters, FLOPs, memory and time. Nothing is kept."""
-    _, processes = world()
+    """The resolved configuration, then parameters, FLOPs, memory and time. Nothing is kept.
+
+    Each process measures what it computes itself, of rows that are cut its own part; what
+    processes send to each other is not part of it.
+    """
+    layout = layout_of(config)
+    processes = layout.processes
     check_machine(config, processes)
     prepared = prepare(config, tell=tell)
     tell("prepared", 1, 1)  # the end of a progress bar
@@ -39,15 +45,16 @@ def dry_run(
     tokenizer = prepared.tokenizer()
     start = start_of(config, prepared, tokenizer)
     model = start.model
+    check_model(config, model)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.nn.Module.to(model, device).train()
     part = prepared.part("train")
     assert part is not None
     rows = Rows(part)
-    order = training_order(config, rows, processes)
-    collate = collator(config, tokenizer)
+    order = training_order(config, rows, layout.data)
+    collate = part_collator(config, tokenizer, layout, model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, fused=True)
-    micro = config.train.batch_size // (processes * config.train.accumulate)
+    micro = config.train.batch_size // (layout.data * config.train.accumulate)
     kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(config.train.precision)
 
     def step(number: int) -> int:

@@ -21,8 +21,9 @@ from ..runs.folder import RESUME_HINT, RunFolder
 from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.environment import describe
+from ..training.layout import check_model, world
 from ..training.progress import Report, RunLogging, StopPolitely, how_to_resume, tell_unread
-from ..training.setup import check_machine, make_trainer, set_machine, world
+from ..training.setup import check_machine, make_trainer, set_machine
 from .start import start_of
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def train(
     tokenizer = prepared.tokenizer()
     start = start_of(config, prepared, tokenizer)
     model = start.model
+    check_model(config, model)
     for text in start.notes:
         report.notice("start", text)
     with ExitStack() as held:

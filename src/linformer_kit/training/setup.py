@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -19,6 +20,7 @@ from ..data.rows import Rows
 from ..errors import UserError
 from ..metrics.tasks import Metrics, of_documents
 from .build import check_memory
+from .layout import Layout, OwnPositions, check_layout, chunk_of, layout_of
 from .trainer import RunTrainer, evaluation_order, scores_of
 
 if TYPE_CHECKING:
@@ -46,18 +48,18 @@ SCHEDULES = {
 }
 
 
-def world() -> tuple[int, int]:
-    """Which process is this, of how many, by torchrun."""
-    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-
-
 def check_machine(config: RunConfig, processes: int) -> None:
     """Refuse what this machine cannot do before anything is written."""
     train = config.train
+    check_layout(config, processes)
     check_memory(config)
-    if train.batch_size % (processes * train.accumulate):
+    readers = processes // train.sequence_parallel
+    if train.batch_size % (readers * train.accumulate):
+        which = "processes"
+        if train.sequence_parallel > 1:
+            which = "(processes / train.sequence_parallel)"
         raise UserError(
-            f"train.batch_size must be a multiple of processes x train.accumulate = {processes} x "
+            f"train.batch_size must be a multiple of {which} x train.accumulate = {readers} x "
             f"{train.accumulate}: got {train.batch_size}."
         )
     if train.precision == "float16" and not torch.cuda.is_available():
@@ -93,12 +95,26 @@ def collator(config: RunConfig, tokenizer: PreTrainedTokenizerFast | None) -> Co
     return Collate(config.task, pad_id=tokenizer.pad_token_id, masking=masking)
 
 
-def training_order(config: RunConfig, rows: Rows, processes: int) -> TrainingOrder:
+def part_collator(
+    config: RunConfig,
+    tokenizer: PreTrainedTokenizerFast | None,
+    layout: Layout,
+    model: PreTrainedModel,
+) -> Collate:
+    """Makes the batches of one process: whole rows, or its positions of them."""
+    collate = collator(config, tokenizer)
+    if layout.sequence == 1:
+        return collate
+    return replace(collate, cut=OwnPositions(layout, chunk_of(model), config.task == "clm"))
+
+
+def training_order(config: RunConfig, rows: Rows, readers: int) -> TrainingOrder:
+    """The rows of each step, dealt to `readers`: processes, or groups that read the same rows."""
     return TrainingOrder(
         rows=len(rows),
         steps=config.train.steps,
         batch_size=config.train.batch_size,
-        micro=config.train.batch_size // (processes * config.train.accumulate),
+        micro=config.train.batch_size // (readers * config.train.accumulate),
         seed=config.seed,
         lengths=rows.column("length") if config.train.bucket else None,
     )
@@ -134,7 +150,8 @@ def make_trainer(
     wandb: bool = False,
 ) -> RunTrainer:
     """The trainer of a configuration; it has written nothing yet."""
-    _, processes = world()
+    layout = layout_of(config)
+    processes = layout.processes
     train_part, validation = prepared.part("train"), prepared.part("validation")
     assert train_part is not None
     rows = Rows(train_part)
@@ -150,7 +167,7 @@ def make_trainer(
         use_cpu=not torch.accelerator.is_available(),  # unsaid, torchrun's processes stay strangers
         ddp_backend=None if torch.accelerator.is_available() or processes == 1 else "gloo",
         max_steps=train.steps,
-        per_device_train_batch_size=train.batch_size // (processes * train.accumulate),
+        per_device_train_batch_size=train.batch_size // (layout.data * train.accumulate),
         per_device_eval_batch_size=config.evaluate.batch_size,
         gradient_accumulation_steps=train.accumulate,
         learning_rate=train.lr,
@@ -186,11 +203,12 @@ def make_trainer(
     )
     trainer = RunTrainer(
         config=config,
-        order=training_order(config, rows, processes),
+        layout=layout,
+        order=training_order(config, rows, layout.data),
         vocab_size=getattr(model.config, "vocab_size", 0),
         model=model,
         args=arguments,
-        data_collator=collator(config, tokenizer),
+        data_collator=part_collator(config, tokenizer, layout, model),
         train_dataset=rows,
         eval_dataset=checked,
         processing_class=tokenizer,

@@ -25,6 +25,8 @@ from ..core.learning_rates import group_by_rate
 from ..errors import UserError
 from ..metrics.row_scores import row_scores
 from ..outputs import STAGING
+from ..parallel.parts import sequence_mesh, sum_of_ranks
+from ..parallel.swap import parallelize
 from ..runs.folder import RESUME_HINT, RunFolder
 from ..runs.manifest import remove_written, replace_folder
 from ..runs.models import CHECKPOINT
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from torch import Tensor, nn
+    from torch.distributed import ProcessGroup
     from transformers import EvalPrediction, TrainerControl, TrainerState, TrainingArguments
 
     from ..config.schema import RunConfig
     from ..data.collate import Collate
     from ..data.order import TrainingOrder
     from ..data.rows import Rows
+    from .layout import Layout
     from .progress import RunLogging
 
 TRAINERS_OWN = (
@@ -108,7 +112,11 @@ class StepTrainer(Trainer):
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
         )
-        return cast("DataLoader[Any]", self.accelerator.prepare(loader))
+        return self._dealt(self.accelerator.prepare(loader))
+
+    def _dealt(self, loader: Any) -> DataLoader[Any]:
+        """The batches of this process."""
+        return cast("DataLoader[Any]", loader)
 
     def compute_loss(
         self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any
@@ -143,9 +151,12 @@ class StepTrainer(Trainer):
         started = time.perf_counter()
         batches, items = super().get_batch_samples(*args, **kwargs)
         self.waited += time.perf_counter() - started
-        world = self.args.world_size
-        self.tokens_seen += world * sum(read_tokens(batch) for batch in batches)
+        self.tokens_seen += self._read_by_all(sum(read_tokens(batch) for batch in batches))
         return batches, items
+
+    def _read_by_all(self, tokens: int) -> int:
+        """The tokens that all processes read in a step, of those of this one."""
+        return self.args.world_size * tokens
 
     def floating_point_ops(self, inputs: dict[str, Any]) -> int:
         """Trainer's rule of thumb does not hold for a Linformer; see `--dry-run`."""
@@ -154,7 +165,9 @@ class StepTrainer(Trainer):
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None
     ) -> None:
-        """Model and tokenizer; not the pickled arguments."""
+        """Model and tokenizer, by the main process; not the pickled arguments."""
+        if not self.args.should_save:  # transformers from 5.23 on calls this on all processes
+            return
         assert output_dir is not None
         Path(output_dir).mkdir(parents=True, exist_ok=True)
         model = cast("Any", self.accelerator.unwrap_model(self.model, keep_torch_compile=False))
@@ -203,20 +216,37 @@ class StepTrainer(Trainer):
 
 
 class RunTrainer(StepTrainer):
-    """Trains the task of a configuration, and scores rows."""
+    """Trains the task of a configuration, and scores rows.
+
+    With several sequence ranks the processes of a sequence group read the same rows, each its part
+    of the positions. Losses and scores are those of whole rows, on each of them.
+    """
 
     lower_rate = "Lower train.lr, or set train.clip."
 
     def __init__(
-        self, *, config: RunConfig, order: TrainingOrder | None, vocab_size: int, **kwargs: Any
+        self,
+        *,
+        config: RunConfig,
+        layout: Layout,
+        order: TrainingOrder | None,
+        vocab_size: int,
+        **kwargs: Any,
     ) -> None:
         self.config = config
+        self.layout = layout
+        self.sequence_group: ProcessGroup | None = None
         self.order: TrainingOrder | None
         self.vocab_size = vocab_size
         self._micro_batches = 0  # of the step under way
         self.logging: RunLogging | None = None
         super().__init__(order=order, seed=config.seed, keep=config.train.keep, **kwargs)
-        self._loss_shifts_labels = config.task == "clm"
+        # Where rows are cut, their first label is left out already: see `OwnPositions`.
+        self._loss_shifts_labels = config.task == "clm" and layout.sequence == 1
+        if layout.sequence > 1:
+            mesh = layout.mesh(self.args.device.type)
+            self.sequence_group = sequence_mesh(mesh).get_group()
+            parallelize(cast("nn.Module", self.model), mesh)
 
     def create_accelerator_and_postprocess(self) -> None:
         """As Trainer's; and FSDP on CPUs, which accelerate would silently run as DDP."""
@@ -234,9 +264,39 @@ class RunTrainer(StepTrainer):
         usual = self.data_collator
         self.data_collator = replace(cast("Collate", usual), scoring=True)
         try:
-            return super().get_eval_dataloader(eval_dataset)
+            return self._dealt(super().get_eval_dataloader(eval_dataset))
         finally:
             self.data_collator = usual
+
+    def _dealt(self, loader: Any) -> DataLoader[Any]:
+        """Batches are dealt to sequence groups, not to processes."""
+        dealer = loader.batch_sampler
+        if self.layout.sequence > 1:
+            dealer.num_processes = self.layout.data
+            dealer.process_index = self.layout.data_rank
+        return cast("DataLoader[Any]", loader)
+
+    def _read_by_all(self, tokens: int) -> int:
+        if self.sequence_group is None:
+            return super()._read_by_all(tokens)
+        return self.layout.data * sum_of_ranks(tokens, self.sequence_group, self.args.device)
+
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        if self.layout.sequence > 1:
+            self.gather_function = self._gathered
+        return super().evaluation_loop(*args, **kwargs)
+
+    def _gathered(self, rows: Tensor) -> Tensor:
+        """Values of rows (B, ...) of all processes, once for each sequence group.
+
+        As accelerate's gather_for_metrics, rows that fill up the last batches are left out.
+        """
+        everywhere = cast("Tensor", self.accelerator.gather(rows))
+        grid = everywhere.unflatten(0, (self.layout.data, self.layout.sequence, -1))
+        found = grid[:, 0].flatten(0, 1)
+        state = self.accelerator.gradient_state
+        ends = state.end_of_dataloader and state.remainder > 0
+        return found[: state.remainder] if ends else found
 
     def _get_eval_sampler(self, eval_dataset: Any) -> Any:
         return evaluation_order(cast("Rows", eval_dataset)).tolist()
@@ -246,6 +306,9 @@ class RunTrainer(StepTrainer):
     ) -> Any:
         loss = super().compute_loss(model, inputs, *args, **kwargs)
         self._micro_batches += 1
+        if self.sequence_group is not None and kwargs.get("num_items_in_batch") is not None:
+            # Trainer multiplies by the number of processes; a group has one loss in common.
+            loss = loss / self.layout.sequence
         return loss
 
     def _about_loss(self, model: nn.Module, inputs: dict[str, Any], loss: float) -> str:
@@ -254,7 +317,7 @@ class RunTrainer(StepTrainer):
         rows = []
         if self.order is not None:
             draws = self.order.step(step)
-            turn = self._micro_batches * self.args.world_size + self.args.process_index
+            turn = self._micro_batches * self.layout.data + self.layout.data_rank
             rows = [row for row, _ in draws[turn * self.order.batch_size :]]
         bad = []
         size = len(next(iter(inputs.values())))
@@ -299,7 +362,9 @@ class RunTrainer(StepTrainer):
     ) -> tuple[Tensor, Tensor, Tensor]:
         inputs = self._prepare_inputs(inputs)
         with self.compute_loss_context_manager():
-            scores = row_scores(model, inputs, self.config.task, self.vocab_size)
+            scores = row_scores(
+                model, inputs, self.config.task, self.vocab_size, group=self.sequence_group
+            )
         # Trainer wants a loss and labels beside what the metrics are made of.
         return scores[:, 0].mean(), scores, torch.zeros(len(scores), device=scores.device)
 
