@@ -128,6 +128,7 @@ class TrainSection(Section):
     precision: Precision = "float32"
     compile: bool = False
     gradient_checkpointing: bool = False
+    block_rows: Whole = 0
     fsdp: bool = False
     sequence_parallel: Positive = 1
     threads: Threads = 0

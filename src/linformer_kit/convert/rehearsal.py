@@ -102,7 +102,7 @@ def _about_training(job: Conversion, prepared: Prepared, student: nn.Module) -> 
     weights = 16 * _count(student) + 4 * _count(prepared.source.teacher)
     memory = f"memory          {quantities.size(weights)} for both models, gradients and Adam"
     if peak is not None:
-        memory += f", {quantities.size(peak)} for the activations of a step"
+        memory += f", {quantities.size(peak.work)} for the activations of a step"
     kinds = [f"{quantities.seconds(layers)} layers", f"{quantities.seconds(whole)} whole model"]
     kinds += [
         f"{quantities.seconds(taken)} rows of {length:,}"
@@ -149,7 +149,7 @@ def _about_reading(student: nn.Module, length: int) -> list[str]:
     peak = step_peak(ids.device, lambda: last_states(student, batch))
     memory = f"memory          {quantities.size(4 * _count(student))} for the weights"
     if peak is not None:
-        memory += f", {quantities.size(peak)} for one input of {length:,} tokens"
+        memory += f", {quantities.size(peak.work)} for one input of {length:,} tokens"
     return [
         memory,
         f"time            {quantities.seconds(seconds)} for one input of {length:,} tokens",

@@ -107,14 +107,38 @@ def measure(work: Work) -> PeakMemory:
     )
 
 
-def step_peak(device: torch.device, step: Callable[[], object]) -> int | None:
-    """What a step takes on a device, beyond what is there before it; None if it is not known."""
+class StepPeak(NamedTuple):
+    """Bytes at the peak of a step: beyond what was there before it, and of the whole process."""
+
+    work: int
+    process: int
+
+
+def step_peak(
+    device: torch.device, step: Callable[[], object], *, warm: bool = True
+) -> StepPeak | None:
+    """What a step takes on a device, of the second of two calls if `warm`; None if not known."""
     if device.type == "cuda":
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         step()
-        return int(torch.cuda.max_memory_allocated() - before)
-    return measure(Work(warm_up=step, prepare=lambda: step)).work
+        peak = int(torch.cuda.max_memory_allocated())
+        return StepPeak(peak - before, peak)
+    result = measure(Work(warm_up=step if warm else lambda: None, prepare=lambda: step))
+    process = process_peak(device)
+    if result.work is None or process is None:
+        return None
+    return StepPeak(result.work, process)
+
+
+def process_peak(device: torch.device) -> int | None:
+    """The peak of this process since it started, or of its tensors on a GPU; None if not known."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated())
+    for peak in (lambda: _status("VmHWM"), _highest):
+        with contextlib.suppress(OSError, ImportError):
+            return peak()
+    return None
 
 
 class _Gauge(NamedTuple):

@@ -69,8 +69,8 @@ def row_scores(
     if part is not None:  # all ranks must call the model as often
         length = max(last - first for first, last in part.held)
     row_bytes = 4 * vocab_size * length
-    if row_bytes > LOGIT_BYTES and task == "clm":
-        rows = [_loss_alone(model, piece, part) for piece in _pieces(batch, 1)]
+    if row_bytes > LOGIT_BYTES:
+        rows = [_loss_alone(model, piece, task, part) for piece in _pieces(batch, 1)]
     else:
         rows = [
             _by_logits(model, piece, task, part)
@@ -138,9 +138,10 @@ def _following(labels: Tensor, part: Part | None) -> Tensor:
     return F.pad(labels[:, 1:], (0, 1), value=IGNORED)
 
 
-def _loss_alone(model: nn.Module, batch: Batch, part: Part | None) -> Tensor:
+def _loss_alone(model: nn.Module, batch: Batch, task: Task, part: Part | None) -> Tensor:
     """One row whose logits would not fit: its loss, made in chunks; no count of correct tokens."""
     loss = model(**batch, return_logits=False).loss.double()
-    count = (_following(batch["labels"], part) != IGNORED).sum().double()
+    labels = _following(batch["labels"], part) if task == "clm" else batch["labels"]
+    count = (labels != IGNORED).sum().double()
     count = count if part is None else all_reduce(count, part.group)
     return torch.stack([loss * count, count, torch.full_like(loss, torch.nan)])[None]

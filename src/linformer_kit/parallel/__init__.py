@@ -3,6 +3,7 @@
 from .collectives import Traffic, count_traffic
 from .gradients import average_gradients
 from .parts import bounds, local_part
+from .row_blocks import recompute_in_blocks
 from .stream import stream, stream_pooled
 from .swap import parallelize
 
@@ -13,6 +14,7 @@ __all__ = [
     "count_traffic",
     "local_part",
     "parallelize",
+    "recompute_in_blocks",
     "stream",
     "stream_pooled",
 ]

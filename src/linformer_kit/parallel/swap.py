@@ -51,7 +51,7 @@ def parallelize(model: Model, mesh: DeviceMesh) -> Model:
                 continue
             if not isinstance(module, parallel):
                 kind: Any = type(module)
-                module.__class__ = _joined(parallel, kind)
+                module.__class__ = joined(parallel, kind)
             module.sequence_group = group
             found = True
     if not found:
@@ -88,7 +88,7 @@ def _models() -> list[tuple[type[nn.Module], type[nn.Module]]]:
 
 
 @cache
-def _joined(parallel: Any, plain: Any) -> type[nn.Module]:
+def joined(parallel: Any, plain: Any) -> type[nn.Module]:
     """A class of the same name, with the methods of `parallel` before those of `plain`.
 
     The name stays: FSDP and transformers find layers by the name of their class.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -26,6 +26,29 @@ if TYPE_CHECKING:
     from ..config.schema import RunConfig
 
 STEPS = 3  # timed, after one that is not
+LENGTHS = (65_536, 131_072)  # what longer rows are cut to; twice the larger is measured as it is
+
+
+class Measured(NamedTuple):
+    """One step of this process."""
+
+    seconds: float
+    tokens: float
+    flops: float
+    activations: float | None  # bytes, at the peak of a step
+    process: float | None  # bytes, at the same time: libraries, weights and all
+
+    def extended(self, shorter: Measured, factor: float) -> Measured:
+        """A step on rows that are `factor` times as long, all costs being linear in the length.
+
+        `shorter` is a step on rows of half the length of this one.
+        """
+        return Measured(
+            *(
+                None if one is None or half is None else one + (one - half) * 2 * (factor - 1)
+                for one, half in zip(self, shorter, strict=True)
+            )  # type: ignore[arg-type]
+        )
 
 
 def dry_run(
@@ -57,12 +80,17 @@ def dry_run(
     micro = config.train.batch_size // (layout.data * config.train.accumulate)
     kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(config.train.precision)
 
-    def step(number: int) -> int:
-        """What this process does in a step; the tokens of it."""
+    def step(number: int, length: int | None = None) -> int:
+        """What this process does in a step, on rows cut to `length`; the tokens of it."""
         draws = order.step(number % order.steps)[: micro * config.train.accumulate]
         tokens = 0
         for start in range(0, len(draws), micro):
             batch = collate(rows.__getitems__(draws[start : start + micro]))
+            if length is not None:
+                batch = {
+                    name: value if value.dim() == 1 else value[:, :length]
+                    for name, value in batch.items()
+                }
             tokens += read_tokens(batch)
             with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
                 loss = model(**{name: value.to(device) for name, value in batch.items()}).loss
@@ -71,28 +99,50 @@ def dry_run(
         optimizer.zero_grad()
         return tokens
 
-    with FlopCounterMode(display=False) as counter:
-        step(0)
-    started = time.perf_counter()
-    tokens = sum(step(1 + number) for number in range(STEPS))
-    seconds = (time.perf_counter() - started) / STEPS
+    def measured(length: int | None, steps: int) -> Measured:
+        with FlopCounterMode(display=False) as counter:
+            step(0, length)
+        started = time.perf_counter()
+        tokens = sum(step(1 + number, length) for number in range(steps))
+        seconds = (time.perf_counter() - started) / steps
+        peak = step_peak(device, lambda: step(0, length), warm=steps > 1)
+        return Measured(
+            seconds,
+            tokens / steps,
+            counter.get_total_flops(),
+            None if peak is None else peak.work,
+            None if peak is None else peak.process,
+        )
+
+    longest = int(rows.column("length").max()) // layout.sequence
+    if longest > 2 * LENGTHS[1]:
+        half, whole = (measured(length, 1) for length in LENGTHS)
+        found = whole.extended(half, longest / LENGTHS[1])
+    else:
+        found = measured(None, STEPS)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = 4 * 4 * parameters  # weights, gradients, two moments
-    peak = step_peak(device, lambda: step(0))
+    seconds, peak = found.seconds, found.activations
     epochs = config.train.steps * config.train.batch_size / len(rows)
-    rate = tokens / STEPS * processes / seconds
+    rate = found.tokens * processes / seconds
     lines = [
         yaml_text.dump(configs.resolved(config)).rstrip(),
         "",
         f"parameters      {parameters:,}",
         f"rows            {len(rows):,} to train on, {config.train.steps:,} steps of "
         f"{config.train.batch_size} rows = {epochs:.1f} epochs",
-        f"FLOPs a step    {counter.get_total_flops() * processes:.3g}, matrix products alone",
+        f"FLOPs a step    {found.flops * processes:.3g}, matrix products alone",
         f"memory          {quantities.size(state)} for weights, gradients and Adam"
-        + ("" if peak is None else f", {quantities.size(peak)} for activations"),
+        + ("" if peak is None else f", {quantities.size(int(peak))} for activations")
+        + ("" if found.process is None else f"; {quantities.size(int(found.process))} in all"),
         f"time a step     {quantities.seconds(seconds)}, {rate:,.0f} tokens/s",
         f"time in all     {quantities.duration(seconds * config.train.steps)} without evaluations",
     ]
+    if longest > 2 * LENGTHS[1]:
+        lines.append(
+            f"Memory, time and FLOPs of {longest:,} positions follow from steps on rows cut to "
+            f"{LENGTHS[0]:,} and {LENGTHS[1]:,}."
+        )
     for part, counts in prepared.meta["parts"].items():
         lines += notices(part, counts, config.data.max_length).values()
     return "\n".join([*lines, *start.notes])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import signal
 import threading
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from ..runs.folder import RESUME_HINT, RunFolder
 from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.environment import describe
-from ..training.layout import check_model, world
+from ..training.layout import check_model, restarted, world
 from ..training.progress import Report, RunLogging, StopPolitely, how_to_resume, tell_unread
 from ..training.setup import check_machine, make_trainer, set_machine
 from .start import start_of
@@ -43,8 +44,12 @@ def train(
     tell: Callable[[str, int, int], None] = lambda what, done, total: None,
     label: str | None = None,
 ) -> RunFolder | None:
-    """Train to the end, from wherever an earlier start of the same run got to. None if stopped."""
+    """Train to the end, from wherever an earlier start of the same run got to. None if stopped.
+
+    Processes that torchrun has started again resume, also with `overwrite`.
+    """
     rank, processes = world()
+    overwrite = overwrite and not restarted()
     report = Report(main=rank == 0, label=label)
     check_machine(config, processes)
     if config.model.start is not None:
@@ -77,10 +82,10 @@ def train(
                 report.line(
                     f"{path} was not written by a run and stays.", event="kept", path=str(path)
                 )
-        trainer = make_trainer(
-            config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
-        )
         with _lost_processes_told(), _event_errors_told_once():
+            trainer = make_trainer(
+                config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
+            )
             trainer.accelerator.wait_for_everyone()
             return _train_and_evaluate(trainer, folder, prepared, report)
 
@@ -181,6 +186,8 @@ def _lost_processes_told() -> Iterator[None]:
         lost = isinstance(error, torch.distributed.DistError) or "gloo" in str(error)
         if world()[1] == 1 or not lost:
             raise
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's, which comes now: end first
         raise UserError(
             "another process of this run has ended, so this one ends too. What was saved before "
             f"is intact. {how_to_resume(world()[1])}"

@@ -23,6 +23,7 @@ from ..data.prepare import LABELLED
 from ..errors import UserError, user_input
 from ..models.extend import extended
 from ..models.load import architectures, load_pretrained, model_type
+from ..parallel.row_blocks import recompute_in_blocks
 from ..training.build import MODELS, build_model, check_memory, set_loss
 
 if TYPE_CHECKING:
@@ -60,6 +61,16 @@ def start_of(
     config: RunConfig, prepared: Prepared, tokenizer: PreTrainedTokenizerFast | None
 ) -> Start:
     """The model of a configuration; new weights follow from the seed."""
+    start = _start_of(config, prepared, tokenizer)
+    if config.train.block_rows:
+        with user_input(f"train.block_rows = {config.train.block_rows}"):
+            recompute_in_blocks(start.model, config.train.block_rows)
+    return start
+
+
+def _start_of(
+    config: RunConfig, prepared: Prepared, tokenizer: PreTrainedTokenizerFast | None
+) -> Start:
     if config.model.start is None:
         return Start(build_model(config, prepared, tokenizer))
     folder = start_folder(config.model.start)

@@ -35,6 +35,11 @@ def world() -> tuple[int, int]:
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def restarted() -> bool:
+    """Whether torchrun has started this process again, after one of its processes had ended."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
 @dataclass(frozen=True)
 class Layout:
     """The place of this process among all: ranks of a sequence group follow each other."""
@@ -74,6 +79,8 @@ def layout_of(config: RunConfig) -> Layout:
 
 def check_layout(config: RunConfig, processes: int) -> None:
     """Refuse a number of sequence ranks that the processes, the rows or the task do not allow."""
+    if config.train.block_rows:
+        _check_blocks(config)
     ranks = config.train.sequence_parallel
     if ranks == 1:
         return
@@ -108,6 +115,25 @@ def check_layout(config: RunConfig, processes: int) -> None:
         raise UserError(
             f"{KEY} needs a model.{name} that is a sum over positions, {' or '.join(allowed)}: got "
             f"{kind!r}."
+        )
+
+
+def _check_blocks(config: RunConfig) -> None:
+    """Layers are either recomputed in blocks of rows, or handled in one of these ways."""
+    train = config.train
+    others = {
+        "train.gradient_checkpointing": train.gradient_checkpointing,
+        "train.sequence_parallel": train.sequence_parallel > 1,
+        "train.fsdp": train.fsdp,
+        "train.compile": train.compile,
+    }
+    for name, given in others.items():
+        if given:
+            raise UserError(f"train.block_rows does not work with {name}: got both. Leave one out.")
+    if config.task in ("clm", "translate"):
+        raise UserError(
+            f"train.block_rows is for encoders: got task {config.task!r}, which has a decoder. Use "
+            "train.gradient_checkpointing."
         )
 
 

@@ -21,6 +21,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from transformers import TrainerCallback
 
 from ..data.counts import notices
+from ..measure.memory import process_peak
 from ..metrics.tasks import MAIN_METRIC, is_better, numbers
 
 if TYPE_CHECKING:
@@ -170,6 +171,9 @@ class Logging(TrainerCallback):
             "waiting_for_data": round(waited / max(took, 1e-9), 4),
             **self.more(state),
         }
+        peak = process_peak(args.device)
+        if peak is not None:
+            line["peak_memory_gib"] = round(peak / 2**30, 3)
         logs["tokens_per_second"] = line["tokens_per_second"]  # for TensorBoard and the others
         self._write(line)
         self._mark(state.global_step)
