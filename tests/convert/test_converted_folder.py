@@ -97,3 +97,23 @@ def test_sentence_transformers_loads_the_folder_of_one(tmp_path):
         )
     expected = states.last_hidden_state[0].mean(0)
     torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_onnxruntime_gives_the_logits_of_an_exported_folder(masked_lm, tmp_path):
+    pytest.importorskip("onnxruntime")
+    from linformer_kit.export.runtime import OnnxModel
+
+    file = tmp_path / "model.onnx"
+    assert run(["export", str(masked_lm), "--to", str(file)]) == 0
+    model = AutoModelForMaskedLM.from_pretrained(masked_lm).eval()
+    for length in (5, 33, 60):
+        ids = torch.randint(5, 20, (2, length))
+        mask = torch.ones_like(ids)
+        mask[1, length - 3 :] = 0
+        with torch.no_grad():
+            expected = model(ids, attention_mask=mask).logits
+        (found,) = OnnxModel(file)(input_ids=ids.numpy(), attention_mask=mask.numpy()).values()
+        real = mask.bool()
+        torch.testing.assert_close(
+            torch.from_numpy(found)[real], expected[real], atol=1e-4, rtol=1e-4
+        )

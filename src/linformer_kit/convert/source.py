@@ -8,7 +8,7 @@ import math
 import shutil
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +49,7 @@ class Source:
     teacher: Any
     tokenizer: Any
     longest: int | None  # how many positions it reads; None if it does not tell
+    told: tuple[str, ...] = ()  # what has to be said about loading it
 
     @property
     def layers(self) -> int:
@@ -106,7 +107,7 @@ class Rehomed(Source):
                 full_layers=settings.full_layers,
                 positions=settings.positions,  # type: ignore[arg-type]
             )
-        return student.eval(), [str(warning.message) for warning in told]
+        return student.eval(), [*self.told, *(str(warning.message) for warning in told)]
 
     def save(self, student: nn.Module, folder: Path) -> None:
         save_model(student, self.tokenizer, folder, source=self.name)
@@ -154,7 +155,7 @@ class InPlace(Source):
         said = f"{count} of {len(found)} attention modules swapped in place"
         if left:
             said += f"; left alone: {', '.join(left)}"
-        return student, [f"{said}. Load the folder with load_linformerized."]
+        return student, [*self.told, f"{said}. Load the folder with load_linformerized."]
 
     def save(self, student: nn.Module, folder: Path) -> None:
         save_linformerized(student, folder)
@@ -168,6 +169,13 @@ class InPlace(Source):
 
 def load_source(name: str) -> Rehomed | InPlace:
     """A pretrained model of a folder or of the hub, and how it is converted."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        source = _load_source(name)
+    return replace(source, told=tuple(str(warning.message) for warning in caught))
+
+
+def _load_source(name: str) -> Rehomed | InPlace:
     import transformers
 
     config = load_config(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from ..models.load import check_weights, quiet
 from ..models.sentence_files import ABOUT, MODULES, POOLING, write_limits
 from ..outputs import write_atomic
 from .families import FAMILIES
+from .family import expand
 from .rehome import family_of, head_of
 
 if TYPE_CHECKING:
@@ -29,7 +31,8 @@ def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
     """A pretrained model with the head it was saved with, and its tokenizer (None without one).
 
     Safetensors files are preferred; a pickled file is read by `weights_only=True` alone, which runs
-    no code.
+    no code. Of a class that transformers does not have, the tensors tell the head. Tensors that are
+    not used are named in a warning.
     """
     config = load_config(name)
     if config.model_type not in FAMILIES:
@@ -38,7 +41,12 @@ def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
             f"model_type {config.model_type!r}. linformer_kit.convert.linformerize exchanges the "
             "attention inside other models."
         )
-    model = load_weights(_class_of(config), name)
+    kind = _class_of(config)
+    model, unused = _load(kind or _automatic(), name)
+    if kind is None and unused:
+        named = _class_by_tensors(model, unused)
+        model, unused = (model, unused) if named is None else _load(named, name)
+    _tell_unused(model, unused, name)
     with user_input(f"{name} cannot be converted"):
         head_of(family_of(model), model)
     return model, load_tokenizer(name)
@@ -54,7 +62,14 @@ def load_config(name: str) -> Any:
 
 
 def load_weights(kind: Any, name: str) -> Any:
-    """A model of the class `kind` in inference mode, with all its weights."""
+    """A model of the class `kind` in inference mode; unused tensors are named in a warning."""
+    model, unused = _load(kind, name)
+    _tell_unused(model, unused, name)
+    return model
+
+
+def _load(kind: Any, name: str) -> tuple[Any, list[str]]:
+    """A model of the class `kind`, and the names of the tensors that it does not use."""
     with user_input(f"cannot load the model {name}", remedy=REMEDY), quiet():
         model, info = kind.from_pretrained(
             name,
@@ -64,7 +79,17 @@ def load_weights(kind: Any, name: str) -> Any:
             output_loading_info=True,
         )
     check_weights(model, info, name, optional=("pooler",))
-    return model.eval()
+    return model.eval(), sorted(info["unexpected_keys"])
+
+
+def _tell_unused(model: nn.Module, unused: list[str], name: str) -> None:
+    if unused:
+        more = f" and {len(unused) - 4} more" if len(unused) > 4 else ""
+        warnings.warn(
+            f"{len(unused)} tensors of {name}, loaded as {type(model).__name__}, are not used: "
+            f"{', '.join(unused[:4])}{more}.",
+            stacklevel=3,
+        )
 
 
 def load_tokenizer(name: str) -> Any:
@@ -77,15 +102,35 @@ def load_tokenizer(name: str) -> Any:
         return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
-def _class_of(config: Any) -> Any:
-    """The class that a model was saved with, if it can be converted; else its encoder's."""
+def _automatic() -> Any:
+    import transformers
+
+    return transformers.AutoModel
+
+
+def _class_of(config: Any) -> Any | None:
+    """The class that a model was saved with, if it is known and can be converted."""
     import transformers
 
     heads = FAMILIES[config.model_type].heads
     for name in config.architectures or []:
         if name.endswith(tuple(heads)) and hasattr(transformers, name):
             return getattr(transformers, name)
-    return transformers.AutoModel
+    return None
+
+
+def _class_by_tensors(model: nn.Module, names: list[str]) -> Any | None:
+    """The one class whose head these tensors make up; None if none does, or several."""
+    import transformers
+
+    family = family_of(model)
+    found = []
+    for end, head in family.heads.items():
+        table = {ours: theirs for ours, theirs in head.tensors.items() if "lm_head" not in ours}
+        own = [each for each in expand(table, 1).values() if not each.startswith(family.prefix)]
+        if own and set(own) <= set(names):
+            found.append(type(model).__name__.removesuffix("Model") + end)
+    return getattr(transformers, found[0], None) if len(found) == 1 else None
 
 
 def _has_tokenizer(folder: Path) -> bool:
