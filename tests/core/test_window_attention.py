@@ -170,6 +170,28 @@ def test_a_window_that_covers_the_input_is_full_attention(kind, masked):
         assert shown[..., :-8].eq(0).all()
 
 
+@EVERY_KIND
+@pytest.mark.parametrize("seen", [0, 1])
+@pytest.mark.parametrize("length", [1, 3, 6, 7])
+def test_in_inference_a_covered_input_equals_the_reference(kind, seen, length):
+    layer = built(kind, window=3, global_tokens=seen).eval()
+    x = rows_of(3, length)
+    with torch.no_grad():
+        assert_close(layer(x), expected(layer, x))
+        mask = holes(length)
+        assert_close(layer(x, mask=mask), expected(layer, x, mask))
+
+
+def test_a_covered_input_is_checked_as_others_are():
+    layer = built(max_length=4, window=3).eval()
+    outside = built(window=3, external_projection=True).eval()
+    with torch.no_grad():
+        with pytest.raises(ValueError, match="max_length"):
+            layer(rows_of(1, 5))
+        with pytest.raises(ValueError, match="pass projection="):
+            outside(rows_of(1, 5))
+
+
 def test_a_long_window_costs_no_more_than_the_input():
     """The chunks of a short input are not padded to the length of the window."""
     layer, x = built(window=10**5).eval(), rows_of(1, 5)

@@ -83,7 +83,7 @@ def convert(
     ] = 4,
     lr: Annotated[
         float, typer.Option(help="The highest learning rate.", min=0.0, callback=finite)
-    ] = 2e-4,
+    ] = 5e-5,
     seed: Annotated[
         int, typer.Option(help="Of the order of rows and of masks.", min=0, max=limits.SEED)
     ] = 0,

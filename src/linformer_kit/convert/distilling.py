@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 WARMUP = 0.05
-LR, BETAS, WEIGHT_DECAY, CLIP = 2e-4, (0.9, 0.98), 0.01, 1.0
+LR, BETAS, WEIGHT_DECAY, CLIP = 5e-5, (0.9, 0.98), 0.01, 1.0
 
 
 def distill(

@@ -37,8 +37,9 @@ from .chunks import in_chunks, out_of_chunks
 from .compressed_kv import CompressedKV
 from .cpu.window_layer import use_cpu_window, window_layer_on_cpu
 from .dropout import drop_rows
-from .plain_sdpa import hidden_bias, zero_padding
+from .plain_sdpa import hidden_bias, join_heads, split_heads, zero_padding
 from .plan import plan_for
+from .projection_kinds import check_passed_projection
 from .sdpa import sdpa
 from .window_rows import (
     has_rows,
@@ -101,6 +102,8 @@ def forward(
     """The forward pass of a layer with a window or global tokens: x (B, N, M) -> (B, N, M)."""
     if context is not None:
         raise not_cross_attention(layer)
+    if _window_covers(layer, x):
+        return zero_padding(_attend_to_all(layer, x, mask, projection), mask)
     if use_cpu_window(layer, x):
         return zero_padding(
             window_layer_on_cpu(layer, zero_padding(x, mask), mask, projection), mask
@@ -119,6 +122,42 @@ def forward(
         drop=weight_dropout(layer),
     )
     return zero_padding(layer.out_proj(mixed.flatten(2)), mask)
+
+
+def _window_covers(layer: LinformerAttention, x: Tensor) -> bool:
+    """Whether every query sees every position exactly, so that all rows are hidden.
+
+    In inference alone: in training the rows are computed all the same, because DDP refuses
+    parameters without a gradient.
+    """
+    length = x.shape[1]
+    return (
+        not torch.is_grad_enabled()
+        and not layer.training
+        and not torch.compiler.is_compiling()
+        and length <= 2 * used_window(layer)
+        and (layer.max_length is None or length <= layer.max_length)
+    )
+
+
+def _attend_to_all(
+    layer: LinformerAttention, x: Tensor, mask: Tensor | None, projection: Projection | None
+) -> Tensor:
+    """Full attention: x (B, N, M) -> (B, N, M)."""
+    if has_rows(layer):
+        check_passed_projection(projection, own=layer.projection, k=layer.k)
+    x = zero_padding(x, mask)
+    query, key, value = (
+        split_heads(linear(x), heads)
+        for linear, heads in (
+            (layer.q_proj, layer.num_heads),
+            (layer.k_proj, layer.num_kv_heads),
+            (layer.v_proj, layer.num_kv_heads),
+        )
+    )
+    mixed = sdpa(query, key, value, mask=None if mask is None else mask[:, None, None])
+    y: Tensor = layer.out_proj(join_heads(mixed))
+    return y
 
 
 def not_cross_attention(layer: LinformerAttention) -> ValueError:

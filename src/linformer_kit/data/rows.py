@@ -20,7 +20,8 @@ Example = dict[str, Any]
 class Rows(torch.utils.data.Dataset[Example]):
     """Rows by number, or by (number, draw): the draw is what masking takes its randomness from.
 
-    `only` are the numbers of some of the rows; they keep the draws that they have among all.
+    `limit` takes so many rows, evenly from all: a file may be sorted, by label for example. `only`
+    are the numbers of some of the rows. Both keep the draws that the rows have among all.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Rows(torch.utils.data.Dataset[Example]):
     ) -> None:
         self._rows = rows.with_format("arrow")
         count = len(rows) if limit is None else min(limit, len(rows))
-        self._numbers = np.arange(count) if only is None else only
+        self._numbers = np.arange(count) * len(rows) // max(1, count) if only is None else only
 
     def __len__(self) -> int:
         return len(self._numbers)
