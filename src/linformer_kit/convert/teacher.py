@@ -119,7 +119,7 @@ def _class_of(config: Any) -> Any | None:
     return None
 
 
-def _class_by_tensors(model: nn.Module, names: list[str]) -> Any | None:
+def _class_by_tensors(model: PreTrainedModel, names: list[str]) -> Any | None:
     """The one class whose head these tensors make up; None if none does, or several."""
     import transformers
 
