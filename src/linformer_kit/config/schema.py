@@ -129,6 +129,7 @@ class TrainSection(Section):
     compile: bool = False
     gradient_checkpointing: bool = False
     block_rows: Whole = 0
+    scratch: Text | None = None
     fsdp: bool = False
     sequence_parallel: Positive = 1
     threads: Threads = 0

@@ -12,6 +12,8 @@ from . import checks
 from .cpu.predicate import eager_on_cpu
 from .rotary import angles
 
+CHUNK = 2**16  # positions whose sines are computed together: in float64, which takes room
+
 Positions = Literal["none", "learned", "sinusoidal"]
 
 
@@ -69,8 +71,14 @@ class SinusoidalPositions(nn.Module):
         """x (B, N, M) -> (B, N, M). `position` (B or 1, N), by default 0 ... N-1."""
         if position is None:
             position = torch.arange(x.shape[1], device=x.device)
+        if position.shape[-1] <= CHUNK or not eager_on_cpu(x):
+            return x + self._rows(position, x.dtype)
+        chunks = [self._rows(some, x.dtype) for some in position.split(CHUNK, dim=-1)]
+        return x + torch.cat(chunks, dim=-2)
+
+    def _rows(self, position: Tensor, dtype: torch.dtype) -> Tensor:
         angle = angles(position, self.dim // 2)  # (N, M/2) or (B or 1, N, M/2)
-        return x + torch.cat((angle.sin(), angle.cos()), dim=-1).to(x.dtype)
+        return torch.cat((angle.sin(), angle.cos()), dim=-1).to(dtype)
 
 
 def build_positions(

@@ -16,6 +16,10 @@ Legend: B batch, N positions, S positions of a block, M model size.
 
 from __future__ import annotations
 
+import os
+import tempfile
+import weakref
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
@@ -29,6 +33,7 @@ from ..core.plain_sdpa import zero_padding
 from ..core.plan import plan_for
 from .compress import SpanSums, sums_of_span
 from .parts import Span
+from .row_file import RowFile, check_space
 from .swap import check, joined
 
 if TYPE_CHECKING:
@@ -39,8 +44,11 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound=nn.Module)
 
 
-def recompute_in_blocks(model: Model, rows: int) -> Model:
+def recompute_in_blocks(model: Model, rows: int, *, scratch: str | Path | None = None) -> Model:
     """Train the encoder of a model with little memory, in place: `rows` positions at a time.
+
+    With `scratch`, a folder, the inputs of layers wait for the backward pass in temporary files
+    there, B x N x M values for each layer, and not in memory.
 
     Outputs, gradients, parameters and the state_dict stay as they are, to rounding. For encoders
     without a window whose projection is a sum over positions; not beside `gradient_checkpointing`,
@@ -66,6 +74,7 @@ def recompute_in_blocks(model: Model, rows: int) -> Model:
             kind: Any = type(encoder)
             encoder.__class__ = cast("Any", joined(BlockedEncoder, kind))
         encoder.block_rows = rows  # type: ignore[assignment]
+        encoder.scratch = None if scratch is None else Path(scratch)  # type: ignore[assignment]
     return model
 
 
@@ -73,6 +82,7 @@ class BlockedEncoder(LinformerEncoder):
     """An encoder whose layers are recomputed in blocks in the backward pass."""
 
     block_rows: int
+    scratch: Path | None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """x (B, N, dim) -> (B, N, dim); mask (B, N) bool, True = a real position."""
@@ -81,7 +91,7 @@ class BlockedEncoder(LinformerEncoder):
         x = self._embed(x, mask)
         for layer in self.layers:
             steps = _LayerSteps(layer, self.projection, mask, x.shape[1], self.block_rows)
-            x = _Layer.apply(steps, x, *steps.parameters)
+            x = _Layer.apply(steps, x, self.scratch, *steps.parameters)
         return self._finish(x, mask)
 
 
@@ -158,7 +168,9 @@ class _Layer(torch.autograd.Function):
     """A layer of which the backward pass keeps the input and the sums over its positions."""
 
     @staticmethod
-    def forward(ctx: Any, steps: _LayerSteps, x: Tensor, *parameters: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, steps: _LayerSteps, x: Tensor, scratch: Path | None, *parameters: Tensor
+    ) -> Tensor:
         ctx.steps, ctx.autocast = steps, torch.is_autocast_enabled(x.device.type)
         ctx.autocast_dtype = torch.get_autocast_dtype(x.device.type)
         ctx.random = _random_state(x)
@@ -174,28 +186,42 @@ class _Layer(torch.autograd.Function):
             if y is None:
                 y = some.new_empty(*x.shape[:2], some.shape[2])
             y[:, span.start : span.end] = some
-        ctx.save_for_backward(x, *total)
+        ctx.file = None if scratch is None else _written(x, scratch)
+        ctx.shape = x.shape
+        ctx.save_for_backward(*([x] if scratch is None else []), *total)
         assert y is not None
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Any, ...]:
-        steps, (x, *total) = ctx.steps, ctx.saved_tensors
+        steps, file, total = ctx.steps, ctx.file, list(ctx.saved_tensors)
+        whole = total.pop(0) if file is None else None
         weights = _Gradients(steps.parameters)
-        grad_x = torch.empty_like(x)
+        grad_x = torch.empty(ctx.shape, dtype=grads[0].dtype, device=grads[0].device)
+
+        def block(span: Span) -> Tensor:
+            """The input of the layer at one span, as a leaf."""
+            if whole is not None:
+                return _leaf(whole[:, span.start : span.end])
+            batch, length = ctx.shape[:2]
+            first = [sample * length for sample in range(batch)]
+            parts = [file.read(begin + span.start, begin + span.end) for begin in first]
+            return _leaf(torch.cat(parts))
+
+        x = grads[0]
         devices = [] if x.device.type == "cpu" else [x.device]
         autocast = torch.autocast(x.device.type, dtype=ctx.autocast_dtype, enabled=ctx.autocast)
         with torch.enable_grad(), torch.random.fork_rng(devices), autocast:
             _set_random_state(x, ctx.random)
             sums = [each.detach().requires_grad_(each.is_floating_point()) for each in total]
             first = next(steps.spans())
-            finish = steps.sums(x[:, first.start : first.end].detach(), first).finish
+            finish = steps.sums(block(first).detach(), first).finish
             kv = steps.drop(finish(sums))
             seen = kv._replace(key=_leaf(kv.key), value=_leaf(kv.value))
             of_kv = _Gradients([seen.key, seen.value])
             for span in steps.spans():
-                some = _leaf(x[:, span.start : span.end])
+                some = block(span)
                 y = steps.rows(some, span, seen)
                 upstream = grads[0][:, span.start : span.end]
                 found = _gradients([y], [some, *of_kv.of, *weights.of], [upstream])
@@ -207,13 +233,13 @@ class _Layer(torch.autograd.Function):
             of_sums = found[: len(sums)]
             weights.add(found[len(sums) :])
             for span in steps.spans():
-                some = _leaf(x[:, span.start : span.end])
+                some = block(span)
                 own = steps.sums(some, span)
                 found = _gradients(own.tensors, [some, *weights.of], of_sums)
                 if found[0] is not None:
                     grad_x[:, span.start : span.end] += found[0]
                 weights.add(found[1:])
-        return None, grad_x, *weights.total
+        return None, grad_x, None, *weights.total
 
 
 class _Gradients:
@@ -245,6 +271,20 @@ def _gradients(
     known, upstream = zip(*both, strict=True)
     found = iter(torch.autograd.grad(known, wanted, upstream, allow_unused=True))
     return [next(found) if each.requires_grad else None for each in inputs]
+
+
+def _written(x: Tensor, scratch: Path) -> RowFile:
+    """x (B, N, M) in a file without a name: it is gone when it is closed, or the process ends."""
+    batch, length, width = x.shape
+    check_space(scratch, x.nbytes)
+    handle, name = tempfile.mkstemp(dir=scratch, prefix="linformer-rows-")
+    os.close(handle)
+    file = RowFile(Path(name), batch * length, width, x.new_empty(0)).__enter__()
+    Path(name).unlink()
+    weakref.finalize(file, file.file.close)  # type: ignore[union-attr]
+    for sample in range(batch):
+        file.write(sample * length, x[sample : sample + 1])
+    return file
 
 
 def _leaf(x: Tensor) -> Tensor:

@@ -11,11 +11,10 @@ Legend: N positions, S positions of a span, M model size, R compressed rows.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +28,7 @@ from ..core.plan import plan_for
 from ..core.window_rows import has_rows, segment_of
 from .compress import sums_of_span
 from .parts import Span
+from .row_file import RowFile, check_space
 from .swap import check
 from .window import (
     Around,
@@ -89,9 +89,9 @@ def stream(
     with ExitStack() as files:
         folder = Path(files.enter_context(tempfile.TemporaryDirectory(dir=scratch)))
         count = 2 if any(windows) else 1
-        _check_space(folder, count * length * encoder.dim * weight.element_size())
+        check_space(folder, count * length * encoder.dim * weight.element_size())
         stores = [
-            files.enter_context(_Store(folder / f"rows-{i}", length, encoder.dim, weight))
+            files.enter_context(RowFile(folder / f"rows-{i}", length, encoder.dim, weight))
             for i in range(count)
         ]
         sums = _Sums(layers[0], encoder.projection)
@@ -252,7 +252,7 @@ class _Sums:
 
 def _layer_output(
     layer: EncoderLayer,
-    source: _Store,
+    source: RowFile,
     span: Span,
     cut: _Cut,
     whole: Seen,
@@ -344,56 +344,3 @@ def _encoder_of(model: nn.Module) -> tuple[LinformerEncoder, Any]:
 def _as_tensor(values: Any) -> Tensor:
     """A copy of values that may lie in a file."""
     return values if isinstance(values, Tensor) else torch.tensor(values)
-
-
-class _Store:
-    """Rows (N, M) in a file, read and written in parts by ordinary calls, not by a memory map:
-    pages of a map count as memory of the process.
-    """
-
-    def __init__(self, path: Path, length: int, dim: int, like: Tensor) -> None:
-        self.path, self.length, self.dim = path, length, dim
-        self.like = like
-        self.row = dim * like.element_size()
-        self.file: IO[bytes] | None = None
-
-    def __enter__(self) -> _Store:
-        self.file = self.path.open("w+b", buffering=0)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        assert self.file is not None
-        self.file.close()
-
-    def write(self, first: int, rows: Tensor) -> None:
-        """rows (1, S, M) at positions first ..."""
-        assert self.file is not None
-        self.file.seek(first * self.row)
-        data = _bytes(rows[0].cpu().contiguous())
-        while data:
-            data = data[self.file.write(data) :]
-
-    def read(self, first: int, last: int) -> Tensor:
-        """(1, L, M)"""
-        assert self.file is not None
-        rows = torch.empty(last - first, self.dim, dtype=self.like.dtype)
-        data = _bytes(rows)
-        self.file.seek(first * self.row)
-        while data:
-            data = data[cast("Any", self.file).readinto(data) :]
-        return rows[None].to(self.like.device)
-
-
-def _bytes(rows: Tensor) -> memoryview:
-    """The memory of contiguous rows on a CPU."""
-    return memoryview(cast("Any", rows.view(torch.uint8).numpy())).cast("B")
-
-
-def _check_space(folder: Path, needed: int) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise ValueError(
-            f"the rows of this input need {needed / 1e9:.1f} GB of temporary files: "
-            f"{folder.parent} has {free / 1e9:.1f} GB free. Pass scratch=, a folder on a larger "
-            "disk."
-        )

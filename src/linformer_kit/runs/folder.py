@@ -55,7 +55,7 @@ EVENTS = "events.out.tfevents.*"
 # Where and how a run is computed, not what: these may change when it is resumed.
 MAY_CHANGE = {
     ("run",), ("data", "cache"), ("train", "keep"), ("train", "keep_memory"), ("train", "threads"),
-    ("train", "workers"), ("train", "sequence_parallel"),
+    ("train", "workers"), ("train", "sequence_parallel"), ("train", "scratch"),
 }  # fmt: skip
 
 

@@ -64,7 +64,7 @@ def start_of(
     start = _start_of(config, prepared, tokenizer)
     if config.train.block_rows:
         with user_input(f"train.block_rows = {config.train.block_rows}"):
-            recompute_in_blocks(start.model, config.train.block_rows)
+            recompute_in_blocks(start.model, config.train.block_rows, scratch=config.train.scratch)
     return start
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
@@ -81,6 +82,10 @@ def check_layout(config: RunConfig, processes: int) -> None:
     """Refuse a number of sequence ranks that the processes, the rows or the task do not allow."""
     if config.train.block_rows:
         _check_blocks(config)
+    elif config.train.scratch is not None:
+        raise UserError(
+            f"train.scratch needs train.block_rows: got {config.train.scratch!r} without it."
+        )
     ranks = config.train.sequence_parallel
     if ranks == 1:
         return
@@ -121,6 +126,8 @@ def check_layout(config: RunConfig, processes: int) -> None:
 def _check_blocks(config: RunConfig) -> None:
     """Layers are either recomputed in blocks of rows, or handled in one of these ways."""
     train = config.train
+    if train.scratch is not None and not Path(train.scratch).is_dir():
+        raise UserError(f"train.scratch must be a folder that exists: got {train.scratch!r}.")
     others = {
         "train.gradient_checkpointing": train.gradient_checkpointing,
         "train.sequence_parallel": train.sequence_parallel > 1,
