@@ -25,7 +25,7 @@ FENCE = re.compile(
     r"(?:^<!-- no-run: (?P<reason>[^>]+) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-NOT_RUN = 1  # Python blocks marked with <!-- no-run: reason -->
+NOT_RUN = 2  # Python blocks marked with <!-- no-run: reason -->
 
 
 class Block(NamedTuple):

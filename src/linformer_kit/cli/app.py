@@ -23,6 +23,7 @@ from . import (
     export,
     report,
     search,
+    serve,
     suggestions,
     toolkit,
 )
@@ -80,7 +81,7 @@ app.add_typer(bench.app, name="bench", cls=Group)
 toolkit.add_to(app)
 app.command()(convert.convert)
 app.command()(export.export)
-for look in (*analysis.COMMANDS, *search.COMMANDS, report.report):
+for look in (*analysis.COMMANDS, *search.COMMANDS, serve.serve, report.report):
     app.command()(look)
 
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from ..config import limits
+from ..config.answer_options import TASKS
 from ..errors import UserError
 from .exit_codes import STOPPED
 from .options import finite
@@ -414,17 +415,6 @@ def predict(
         raise typer.Exit(2)
 
 
-# The tasks in which an option of `predict` has an effect.
-TASKS = {
-    "top": ("mlm", "classify"),
-    "max_new_tokens": ("clm", "translate"),
-    "temperature": ("clm",),
-    "seed": ("clm",),
-    "redact": ("tag",),
-    "size": ("embed",),
-}
-
-
 def _effective(task: str, **options: Any) -> dict[str, Any]:
     """The options that were given; one that has no effect in this task is refused."""
     given = {name: value for name, value in options.items() if value is not None}
@@ -463,7 +453,7 @@ def runs(
 
 
 @contextmanager
-def packages() -> Iterator[None]:
+def packages(extra: str = "train") -> Iterator[None]:
     """Say which package is missing and how to install it."""
     try:
         yield
@@ -471,7 +461,7 @@ def packages() -> Iterator[None]:
         package = (error.name or "").partition(".")[0]
         if package == "linformer_kit":
             raise
-        raise UserError(f"this needs {package}: pip install 'linformer-kit[train]'") from error
+        raise UserError(f"this needs {package}: pip install 'linformer-kit[{extra}]'") from error
 
 
 def silence_libraries() -> None:

@@ -7,7 +7,7 @@ in batches of at most `tokens_per_batch` tokens, padding included.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..config.on_overflow import OnOverflow
-    from ..config.schema import Task
+    from ..config.schema import RunConfig, Task
     from ..data.overflow import Reading
     from ..runs.folder import RunFolder
 
@@ -80,42 +80,61 @@ class Answer:
         return "\n".join(lines) or "nothing found"
 
 
+class Source(Protocol):
+    """What is asked of a run's folder: how its model is used, and where the model is."""
+
+    def config(self) -> RunConfig: ...
+    def model_folder(self, which: str) -> Path: ...
+
+
 class Predictor:
     """A run's model, ready to answer.
 
     `which` is best, last or the step of a checkpoint. `onnx` is an exported file of this run's
-    model, which then answers in its place. `on_overflow` is how texts are treated that are longer
-    than the model reads, by default as the run treats its data.
+    model, which then answers in its place; `model` is one that is loaded already. `on_overflow` is
+    how texts are treated that are longer than the model reads, by default as the run treats its
+    data.
     """
 
     def __init__(
         self,
-        folder: RunFolder,
+        folder: Source,
         *,
         which: str = "best",
         options: Options,
         onnx: Path | None = None,
+        model: Any = None,
         on_overflow: str | None = None,
         tokens_per_batch: int = TOKENS_PER_BATCH,
     ) -> None:
-        config = folder.config()
-        self.policy: OnOverflow = policy_for("predict", config, on_overflow)
-        if onnx is not None and self.policy == "extend":
-            raise UserError(
-                f"{onnx} is an exported graph, whose positions and E cannot be extended. Use "
-                "--on-overflow truncate or chunk, or leave out --onnx."
-            )
-        self.path = folder.model_folder(which)
-        self.model = _model(MODELS[config.task], self.path, onnx)
-        tokenizer = load_tokenizer(self.path)
-        if tokenizer is None and getattr(self.model.config, "feature_size", None) is None:
-            raise UserError(f"{self.path} has no tokenizer.json, which its model needs.")
-        self.task = PREDICTORS[config.task](self.model, tokenizer, config, options, self.policy)
-        self.options = options
+        self.config = config = folder.config()
         self.onnx = onnx
+        self.policy: OnOverflow = self._policy(on_overflow)
+        self.path = folder.model_folder(which)
+        self.model = _model(MODELS[config.task], self.path, onnx) if model is None else model
+        self.tokenizer = load_tokenizer(self.path)
+        if self.tokenizer is None and getattr(self.model.config, "feature_size", None) is None:
+            raise UserError(f"{self.path} has no tokenizer.json, which its model needs.")
+        self.task = self.task_with(options, on_overflow)
+        self.options = options
         self.tokens_per_batch = tokens_per_batch
         self._extended: tuple[int | None, Any] = (None, self.model)
         torch.manual_seed(options.seed)
+
+    def _policy(self, on_overflow: str | None) -> OnOverflow:
+        policy = policy_for("predict", self.config, on_overflow)
+        if self.onnx is not None and policy == "extend":
+            raise UserError(
+                f"{self.onnx} is an exported graph, whose positions and E cannot be extended. Use "
+                "--on-overflow truncate or chunk, or leave out --onnx."
+            )
+        return policy
+
+    def task_with(self, options: Options, on_overflow: str | None = None) -> TaskPredictor:
+        """The task of the same model with other options."""
+        policy = self._policy(on_overflow)
+        kind = PREDICTORS[self.config.task]
+        return kind(self.model, self.tokenizer, self.config, options, policy)
 
     def settings(self) -> dict[str, Any]:
         """What the answers depend on beside the model and the policy."""
@@ -135,7 +154,7 @@ class Predictor:
         for batch in self._batches(questions):
             reach = questions[batch[0][0]].reach
             try:
-                model = self._reaching(reach)
+                model = self.reaching(reach)
             except UserError as error:
                 problems |= {number: error for number, _ in batch}
                 continue
@@ -179,7 +198,7 @@ class Predictor:
         if batch:
             yield batch
 
-    def _reaching(self, reach: int | None) -> Any:
+    def reaching(self, reach: int | None) -> Any:
         """The model, extended to `reach` tokens. One extended copy is kept."""
         if reach is None:
             return self.model

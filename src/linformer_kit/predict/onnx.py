@@ -20,14 +20,14 @@ class OnnxInstead:
     device = torch.device("cpu")
 
     def __init__(self, path: Path, like: type, config: Any) -> None:
-        self._model = OnnxModel(path)
+        self.graph = OnnxModel(path)
         self.config = config
-        made_of = self._model.facts.get("class")
+        made_of = self.graph.facts.get("class")
         if made_of != like.__name__:
             raise UserError(f"{path} was made of a {made_of}: this run's model is {like.__name__}.")
 
     def __call__(self, **inputs: torch.Tensor) -> SimpleNamespace:
-        outputs = self._model(**_arrays(inputs))
+        outputs = self.graph(**_arrays(inputs))
         return SimpleNamespace(**{name: torch.from_numpy(y) for name, y in outputs.items()})
 
     def generate(
@@ -42,7 +42,7 @@ class OnnxInstead:
         length_penalty: float = 1.0,
     ) -> torch.Tensor:
         """As transformers' generate: a causal model gives the prompt too."""
-        made = self._model.generate(
+        made = self.graph.generate(
             **_arrays({"input_ids": input_ids, "attention_mask": attention_mask}),
             max_new_tokens=max_new_tokens,
             temperature=temperature if do_sample else 0.0,
@@ -51,7 +51,7 @@ class OnnxInstead:
             seed=int(torch.randint(2**31, ())),
         )
         new = torch.from_numpy(made)
-        return torch.cat((input_ids, new), dim=1) if self._model.kind == "causal" else new
+        return torch.cat((input_ids, new), dim=1) if self.graph.kind == "causal" else new
 
 
 def _arrays(inputs: dict[str, torch.Tensor]) -> dict[str, Any]:

@@ -157,6 +157,11 @@ class _Masks:
     asked: list[tuple[int, int]]
 
 
+def masks_at(*places: int) -> Any:
+    """The facts of a text of one piece with masks at these places."""
+    return _Masks([(0, place) for place in places])
+
+
 class FillMask(TaskPredictor):
     """The likeliest tokens for each mask, in the piece that shows most of what is around it."""
 

@@ -1,0 +1,87 @@
+"""Folders that can be served: runs, models of this package, models of sentence-transformers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ..config.schema import DataSection, RunConfig
+from ..errors import UserError
+from ..models.load import architectures
+from ..models.sentence_files import MODULES
+from ..runs.folder import RunFolder
+from ..training.build import MODELS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+
+    from ..config.schema import Task
+    from ..predict.answers import Source
+
+ONNX = ".onnx"
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A folder that `save_pretrained` wrote, used as a run of its task with default settings."""
+
+    path: Path
+    task: Task
+    max_length: int
+
+    def config(self) -> RunConfig:
+        data = DataSection(train=str(self.path), max_length=self.max_length)
+        return RunConfig(task=self.task, run=str(self.path), data=data)
+
+    def model_folder(self, which: str) -> Path:
+        return self.path
+
+
+class SentenceModel:
+    """What the task `embed` asks of a model, answered by the modules of sentence-transformers."""
+
+    def __init__(self, path: Path) -> None:
+        from ..search.embedder import Embedder
+
+        self.embedder = Embedder(path)
+        self.config: Any = self.embedder.model[0].auto_model.config
+        self.device = self.embedder.model.device
+
+    def __call__(self, **batch: torch.Tensor) -> SimpleNamespace:
+        from torch.nn.functional import normalize
+
+        vectors = self.embedder.model(batch)["sentence_embedding"].float()
+        return SimpleNamespace(embeddings=normalize(vectors, dim=-1))
+
+    def parameters(self) -> Any:
+        return self.embedder.model.parameters()
+
+
+def source_of(path: Path) -> tuple[Source, Path | None, Any]:
+    """What is in a folder or an exported file: where its settings are, the file, a loaded model."""
+    onnx = None
+    if path.suffix == ONNX and path.is_file():
+        onnx, path = path, path.parent
+        if not (path / "config.json").is_file() and (path.parent / "config.yaml").is_file():
+            path = path.parent
+    if (path / "config.yaml").is_file():
+        return RunFolder.existing(path), onnx, None
+    names = architectures(path)
+    for task, kind in MODELS.items():
+        if kind.__name__ in names:
+            config: Any = kind.config_class
+            length = config.from_pretrained(
+                path, trust_remote_code=False, local_files_only=True
+            ).max_position_embeddings
+            return ModelFolder(path, task, length), onnx, None
+    if (path / MODULES).is_file() and onnx is None:
+        model = SentenceModel(path)
+        return ModelFolder(path, "embed", model.embedder.longest), None, model
+    known = ", ".join(kind.__name__ for kind in MODELS.values())
+    raise UserError(
+        f"{path} holds {' or '.join(names) or 'no model'}: what can be served is a run, one of "
+        f"{known}, or a folder of sentence-transformers ({MODULES})."
+    )

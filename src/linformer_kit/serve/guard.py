@@ -1,0 +1,269 @@
+"""What every request passes: host, origin, token, limits of body and queue; headers; the log.
+
+The body is read here, within its limits, before a route sees the request. The log has the route,
+the status and the time, never what was sent or answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import math
+import time
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from .api_errors import ApiError, too_large
+from .settings import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from .metrics import Metrics
+    from .settings import Settings
+
+    Message = dict[str, Any]
+    Receive = Callable[[], Awaitable[Message]]
+    Send = Callable[[Message], Awaitable[None]]
+
+LOG = logging.getLogger("linformer_kit.serve")
+OPEN_PATHS = ("/", "/docs", "/openapi.json", "/health", "/ready")
+OPEN_FOLDER = "/page/"
+JSON, FORM = "application/json", "multipart/form-data"
+CONTENT_TYPES = {
+    "/v1/embeddings": (JSON,),
+    "/v1/completions": (JSON,),
+    "/predict": (JSON, FORM),
+    "/heads": (JSON,),
+}
+BODIES = 8  # times the largest body: bytes that are accepted and not answered yet
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+        "connect-src 'self'; font-src 'self'; form-action 'none'; base-uri 'none'; "
+        "frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
+}
+
+
+class Guard:
+    """An ASGI middleware around the routes."""
+
+    def __init__(
+        self,
+        app: Any,
+        *,
+        settings: Settings,
+        metrics: Metrics,
+        retry_after: Callable[[], float],
+    ) -> None:
+        self.app = app
+        self.settings = settings
+        self.metrics = metrics
+        self.retry_after = retry_after
+        self.accepted = 0  # of requests with a body: all, and those that are not answered
+        self.unanswered = 0
+        self.finished = 0
+        self._bytes = 0
+
+    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        answer = _Answer(send)
+        begin = time.monotonic()
+        scope["state"] = {**scope.get("state", {}), "begin": begin}
+        try:
+            await self._passed(scope, receive, answer)
+        except ApiError as error:
+            await answer.error(error)
+        except asyncio.CancelledError:
+            answer.status = answer.status or 499  # the client has gone
+            raise
+        finally:
+            self._log(scope, answer, time.monotonic() - begin)
+
+    async def _passed(self, scope: Any, receive: Receive, answer: _Answer) -> None:
+        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        path = scope["path"]
+        self._check_host(headers)
+        self._check_origin(headers)
+        is_open = path in OPEN_PATHS or path.startswith(OPEN_FOLDER)
+        if self.settings.token is not None and not is_open:
+            self._check_token(headers)
+        if scope["method"] != "POST" or path not in CONTENT_TYPES:
+            await self.app(scope, receive, answer.send)
+            return
+        _check_content_type(path, headers)
+        size = self._announced(headers)
+        self._admit(size)
+        try:
+            body = await self._body(receive)
+            await self.app(scope, _replayed(body, receive), answer.send)
+            self.finished += 1
+        finally:
+            self.unanswered -= 1
+            self._bytes -= size
+            self.metrics.accepted.set(self.unanswered)
+
+    def _check_host(self, headers: dict[str, bytes]) -> None:
+        """Without a token: refuse names that a foreign page may point to this machine."""
+        if self.settings.token is not None:
+            return
+        host = _host_of(headers.get("host", b"").decode("latin-1"))
+        if host is None or not (is_loopback(host) or host == self.settings.host):
+            raise ApiError(
+                403,
+                "this server answers to the names of this machine only, such as 127.0.0.1 and "
+                "localhost. Start it with a token to use another name.",
+                code="host_not_allowed",
+            )
+
+    def _check_origin(self, headers: dict[str, bytes]) -> None:
+        """Refuse requests that a page of another site makes."""
+        origin = headers.get("origin")
+        if origin is None:
+            return
+        if urlsplit(origin.decode("latin-1")).netloc != headers.get("host", b"").decode("latin-1"):
+            raise ApiError(
+                403, "requests of pages of other sites are refused.", code="origin_not_allowed"
+            )
+
+    def _check_token(self, headers: dict[str, bytes]) -> None:
+        kind, _, given = headers.get("authorization", b"").partition(b" ")
+        expected = (self.settings.token or "").encode()
+        right = hmac.compare_digest(given.strip(), expected)
+        if not right or kind.lower() != b"bearer":
+            raise ApiError(
+                401,
+                "this server needs its token: send the header 'Authorization: Bearer TOKEN'.",
+                code="invalid_token",
+            )
+
+    def _announced(self, headers: dict[str, bytes]) -> int:
+        """Bytes of the body: as announced, else as many as there may be."""
+        text = headers.get("content-length")
+        if text is None:
+            return self.settings.max_body
+        size = int(text) if text.isdigit() and len(text) < 19 else self.settings.max_body + 1
+        if size > self.settings.max_body:
+            raise self._body_too_large()
+        return size
+
+    def _body_too_large(self) -> ApiError:
+        return too_large(
+            f"a request must have at most {self.settings.max_body:,} bytes. Send less, or start "
+            "the server with a larger --max-body-mb.",
+            code="body_too_large",
+        )
+
+    def _admit(self, size: int) -> None:
+        full = self.unanswered >= self.settings.queue
+        if full or self._bytes + size > BODIES * self.settings.max_body:
+            seconds = min(max(1, math.ceil(self.retry_after())), 600)
+            raise ApiError(
+                429,
+                f"the queue of this server is full ({self.unanswered} requests). Try again after "
+                f"{seconds} seconds.",
+                code="queue_full",
+                retry_after=seconds,
+            )
+        self.accepted += 1
+        self.unanswered += 1
+        self._bytes += size
+        self.metrics.accepted.set(self.unanswered)
+
+    async def _body(self, receive: Receive) -> bytes:
+        try:
+            return await asyncio.wait_for(self._read(receive), self.settings.body_limit)
+        except TimeoutError as error:
+            raise ApiError(
+                408,
+                f"the request was not complete after {self.settings.body_limit:g} seconds.",
+                code="time_limit",
+            ) from error
+
+    async def _read(self, receive: Receive) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+        while True:
+            message = await receive()
+            if message["type"] == "http.disconnect":
+                raise asyncio.CancelledError
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > self.settings.max_body:
+                raise self._body_too_large()
+            if not message.get("more_body", False):
+                return b"".join(parts)
+
+    def _log(self, scope: Any, answer: _Answer, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", None) or "other"
+        status = answer.status or 499
+        self.metrics.answers.labels(route, status).inc()
+        self.metrics.seconds.labels(route).observe(seconds)
+        LOG.info("%s %s %d %.3f s", scope["method"], route, status, seconds)
+
+
+class _Answer:
+    """What is sent, with the headers that every answer has."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+            message = {**message, "headers": [*message.get("headers", []), *more]}
+        await self._send(message)
+
+    async def error(self, error: ApiError) -> None:
+        body = json.dumps(error.body()).encode()
+        headers = {
+            "content-type": JSON,
+            "content-length": str(len(body)),
+            "connection": "close",  # the body may not have been read
+            **{name.lower(): value for name, value in error.headers().items()},
+        }
+        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+        await self.send({"type": "http.response.start", "status": error.status, "headers": encoded})
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """The body at once, then whatever comes: that the client goes."""
+    waiting = [body]
+
+    async def again() -> Message:
+        if waiting:
+            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
+        return await receive()
+
+    return again
+
+
+def _check_content_type(path: str, headers: dict[str, bytes]) -> None:
+    given = headers.get("content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    if given not in CONTENT_TYPES[path]:
+        raise ApiError(
+            415,
+            f"the content type must be {' or '.join(CONTENT_TYPES[path])}: got "
+            f"{ascii(given[:100]) if given else 'none'}. With curl: "
+            "-H 'content-type: application/json'.",
+            code="unsupported_media_type",
+        )
+
+
+def _host_of(header: str) -> str | None:
+    """The name in a Host header, without the port."""
+    try:
+        return urlsplit(f"//{header}").hostname
+    except ValueError:
+        return None

@@ -1,0 +1,149 @@
+"""What requests may say: every key with its type and range. Unknown keys are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ..config import limits
+from ..config.on_overflow import OnOverflow  # noqa: TC001  (pydantic reads it)
+from .api_errors import ApiError, invalid
+
+Body = TypeVar("Body", bound="RequestBody")
+Positive = Annotated[int, Field(ge=1, le=limits.COUNT)]
+Temperature = Annotated[float, Field(ge=0.0, le=100.0)]
+Probability = Annotated[float, Field(ge=0.0, le=1.0)]
+Seed = Annotated[int, Field(ge=0, le=limits.SEED)]
+Stop = str | Annotated[list[str], Field(max_length=16)] | None
+Token = Annotated[int, Field(ge=0, le=limits.VOCABULARY)]
+Tokens = Annotated[list[Token], Field(min_length=1)]
+Number = float
+Features = list[Number] | list[list[Number]]
+
+
+class RequestBody(BaseModel):
+    """Types are not converted, apart from whole numbers where a fraction may stand."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    model: Annotated[str | None, Field(description="A name of /v1/models.", max_length=200)] = None
+
+
+class PredictBody(RequestBody):
+    """A text, several, or features; and how to answer. Which keys have an effect: /v1/models."""
+
+    input: Annotated[
+        str | list[str] | Features,
+        Field(description="A text, texts, or a list of positions with numbers (features)."),
+    ]
+    top: Annotated[int | None, Field(ge=1, le=1000, description="Answers: fill, classify.")] = None
+    max_new_tokens: Annotated[
+        Positive | None, Field(description="Tokens to write: generate, translate.")
+    ] = None
+    temperature: Annotated[
+        Temperature | None, Field(description="0 takes the likeliest token: generate.")
+    ] = None
+    top_p: Annotated[
+        Probability | None, Field(description="Draw from the likeliest tokens alone: generate.")
+    ] = None
+    seed: Annotated[Seed | None, Field(description="Of what is drawn: generate.")] = None
+    stop: Annotated[Stop, Field(description="Where to end: generate.")] = None
+    stream: Annotated[bool, Field(description="Server-sent events: generate.")] = False
+    redact: Annotated[bool, Field(description="[label] in place of spans: tag.")] = False
+    size: Annotated[
+        int | None, Field(ge=1, le=limits.WIDTH, description="First components: embed.")
+    ] = None
+    on_overflow: Annotated[
+        OnOverflow | None, Field(description="For texts longer than the model reads.")
+    ] = None
+
+
+class EmbeddingsBody(RequestBody):
+    """OpenAI's request for embeddings."""
+
+    model: Annotated[str, Field(max_length=200)]
+    input: str | list[str] | Tokens | list[Tokens]
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: Annotated[int | None, Field(ge=1, le=limits.WIDTH)] = None
+    user: str | None = None
+
+
+class StreamOptions(BaseModel):
+    """OpenAI's options of streams."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    include_usage: bool = False
+
+
+class CompletionsBody(RequestBody):
+    """OpenAI's request for a completion."""
+
+    model: Annotated[str, Field(max_length=200)]
+    prompt: str | Annotated[list[str], Field(min_length=1)]
+    max_tokens: Positive | None = 16
+    temperature: Temperature | None = 1.0
+    top_p: Probability | None = 1.0
+    seed: Seed | None = None
+    stop: Stop = None
+    stream: bool | None = False
+    stream_options: StreamOptions | None = None
+    n: int | None = 1
+    best_of: int | None = None
+    echo: bool | None = False
+    logprobs: int | None = None
+    suffix: str | None = None
+    presence_penalty: float | None = 0.0
+    frequency_penalty: float | None = 0.0
+    logit_bias: dict[str, float] | None = None
+    user: str | None = None
+
+    def check_supported(self) -> None:
+        """Refuse what this server does not do, in place of ignoring it."""
+        usual: dict[str, tuple[Any, ...]] = {
+            "n": (None, 1),
+            "best_of": (None, 1),
+            "echo": (None, False),
+            "logprobs": (None,),
+            "suffix": (None, ""),
+            "presence_penalty": (None, 0.0),
+            "frequency_penalty": (None, 0.0),
+            "logit_bias": (None, {}),
+        }
+        for name, values in usual.items():
+            if getattr(self, name) not in values:
+                raise invalid(f"{name} is not supported by this server. Leave it out.", param=name)
+        if isinstance(self.prompt, list) and len(self.prompt) != 1:
+            raise invalid(
+                "one prompt a request is answered. Send several requests.", param="prompt"
+            )
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options needs stream: true.", param="stream_options")
+
+
+def parse(kind: type[Body], body: bytes) -> Body:
+    """A body of JSON; an ApiError says what is wrong with it and never repeats a text."""
+    try:
+        return kind.model_validate_json(body)
+    except ValidationError as error:
+        raise refused(error) from error
+
+
+def refused(error: ValidationError) -> ApiError:
+    """The first mistakes, by their places."""
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    if found and found[0]["type"] == "json_invalid":
+        return invalid("the body is not JSON: " + found[0]["msg"].partition(": ")[2][:200])
+    places: dict[str, str] = {}
+    for each in found:
+        name = str(each["loc"][0]) if each["loc"] else "body"
+        places.setdefault(name, each["msg"])
+    param = next(iter(places))
+    shown = "; ".join(f"{_short(name)}: {text}" for name, text in list(places.items())[:3])
+    return invalid(shown[:500], param=_short(param))
+
+
+def _short(name: str) -> str:
+    text = ascii(name)[1:-1]
+    return text if len(text) <= 60 else text[:57] + "..."
