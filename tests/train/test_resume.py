@@ -72,8 +72,24 @@ def test_killed_in_the_middle_of_saving_it_ends_with_the_same_bits(tmp_path, uni
     assert not list(run.checkpoints.glob(".saving*"))
 
 
+def test_an_embedding_run_that_is_killed_ends_with_the_same_bits(tmp_path):
+    sizes = {"matryoshka": [16, 8]}
+    train(load(tiny.write(tmp_path / "whole", "embed", **sizes)))
+    path = tiny.write(tmp_path / "killed", "embed", **sizes)
+    run = RunFolder(tmp_path / "killed/run")
+    process = tiny.start(path)
+    assert wait_until(lambda: steps_saved(run) >= 4, process)
+    kill(process)
+    assert not run.finished
+    finish(path)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+    best = "run/best/model.safetensors"
+    assert (tmp_path / "killed" / best).read_bytes() == (tmp_path / "whole" / best).read_bytes()
+    assert run.evaluation() == RunFolder(tmp_path / "whole/run").evaluation()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("task", ["mlm", "clm", "classify", "translate"])
+@pytest.mark.parametrize("task", ["mlm", "clm", "classify", "tag", "embed", "translate"])
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path, task):
     train(load(tiny.write(tmp_path / "whole", task, steps=120)))
     *_, end = RunFolder(tmp_path / "whole/run").metrics()
