@@ -3,13 +3,14 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 TEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n logical --dist worksteal
 DOCS_INSTALLED := .venv/.docs-installed
+NOTEBOOKS_INSTALLED := .venv/.notebooks-installed
 BACKENDS := .venv-backends
 BACKENDS_INSTALLED := $(BACKENDS)/.installed
 LOWEST := .venv-lowest
 LOWEST_INSTALLED := $(LOWEST)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit test-slow test-backends test-package test-lowest check docs docs-serve clean
+.PHONY: help run test test-unit test-slow test-backends test-package test-lowest check docs docs-serve notebooks clean
 
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,6 +60,13 @@ docs: $(DOCS_INSTALLED) ## Build the documentation into site/, with warnings as 
 docs-serve: $(DOCS_INSTALLED) ## Serve the documentation on http://127.0.0.1:8000 and rebuild it on changes.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
 
+notebooks: $(NOTEBOOKS_INSTALLED) ## Execute the notebooks in order, into build/notebooks/; their pictures into notebooks/pictures/.
+	mkdir -p build/notebooks
+	set -e; for one in notebooks/*.py; do \
+		echo "$$one"; \
+		$(BIN)/jupytext --quiet --to ipynb --execute --run-path notebooks --output "build/notebooks/$$(basename "$$one" .py).ipynb" "$$one"; \
+	done
+
 clean: ## Remove the environment and everything that tools have left; results/ and runs/ stay.
 	rm -rf .venv $(BACKENDS) $(LOWEST) build dist .pytest_cache site .mypy_cache .ruff_cache .import_linter_cache .hypothesis src/*.egg-info
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -73,6 +81,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 $(DOCS_INSTALLED): $(INSTALLED)
 	@echo 'Installing the documentation tools into .venv: a minute, once.'
 	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@touch $@
+
+$(NOTEBOOKS_INSTALLED): $(INSTALLED)
+	@echo 'Installing Jupyter into .venv: a minute, once.'
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[notebooks]'
 	@touch $@
 
 $(BACKENDS_INSTALLED): pyproject.toml constraints.txt
