@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -83,9 +84,12 @@ def score(given: argparse.Namespace, name: str) -> dict[str, Any]:
     """Recall and its relatives of one method."""
     one = reader(name, given)
     halves = halves_of(given, one.embedder.tokenizer)
+    one.vector(halves[0][0])  # warm-up
+    started = time.perf_counter()
     queries, documents = (
         np.stack([one.vector(pair[side]) for pair in halves]).astype(np.float32) for side in (0, 1)
     )
+    seconds = (time.perf_counter() - started) / (2 * len(halves))
     scores = retrieval_metrics(ranks(queries, documents))
     lengths = [len(half) + one.embedder.frame.size for pair in halves for half in pair]
     return {
@@ -98,6 +102,7 @@ def score(given: argparse.Namespace, name: str) -> dict[str, Any]:
         "share_read": round(
             sum(one.read(half) for pair in halves for half in pair) / sum(lengths), 4
         ),
+        "seconds_a_half": round(seconds, 4),
         **{key: round(value, 4) for key, value in scores.items()},
     }  # fmt: skip
 
