@@ -94,6 +94,7 @@ def _inlined(value: Any, known: dict[str, Any]) -> Any:
 def create_app(models: dict[str, ServedModel], settings: Settings) -> tuple[FastAPI, Guard]:
     """The routes, and the guard around them, which is the application to run."""
     service = Service(models, settings)
+    logging.getLogger("python_multipart").setLevel(logging.ERROR)  # its warnings have contents
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..config.schema import DataSection, RunConfig
+from ..config.schema import RunConfig
 from ..errors import UserError
 from ..models.load import architectures
 from ..models.sentence_files import MODULES
@@ -33,8 +33,14 @@ class ModelFolder:
     max_length: int
 
     def config(self) -> RunConfig:
-        data = DataSection(train=str(self.path), max_length=self.max_length)
-        return RunConfig(task=self.task, run=str(self.path), data=data)
+        return RunConfig.model_validate(
+            {
+                "task": self.task,
+                "run": str(self.path),
+                "data": {"train": str(self.path), "max_length": self.max_length},
+                "model": {"from": str(self.path)},
+            }
+        )
 
     def model_folder(self, which: str) -> Path:
         return self.path

@@ -19,7 +19,7 @@ from .api_errors import ApiError, too_large
 from .settings import is_loopback
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from .metrics import Metrics
     from .settings import Settings
@@ -38,6 +38,8 @@ CONTENT_TYPES = {
     "/predict": (JSON, FORM),
     "/heads": (JSON,),
 }
+DISCARDED = 4  # times the largest body: bytes of a refused request that are still received
+DISCARDING = 5.0  # seconds for that
 BODIES = 8  # times the largest body: bytes that are accepted and not answered yet
 HEADERS = {
     "content-security-policy": (
@@ -76,19 +78,22 @@ class Guard:
             await self.app(scope, receive, send)
             return
         answer = _Answer(send)
+        body = _Body(receive)
         begin = time.monotonic()
         scope["state"] = {**scope.get("state", {}), "begin": begin}
         try:
-            await self._passed(scope, receive, answer)
+            await self._passed(scope, body, answer)
         except ApiError as error:
-            await answer.error(error)
+            # A connection that is closed with unread bytes is reset, and the answer is lost.
+            whole = await body.discard(DISCARDED * self.settings.max_body)
+            await answer.error(error, close=not whole)
         except asyncio.CancelledError:
             answer.status = answer.status or 499  # the client has gone
             raise
         finally:
             self._log(scope, answer, time.monotonic() - begin)
 
-    async def _passed(self, scope: Any, receive: Receive, answer: _Answer) -> None:
+    async def _passed(self, scope: Any, body: _Body, answer: _Answer) -> None:
         headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
         path = scope["path"]
         self._check_host(headers)
@@ -97,14 +102,14 @@ class Guard:
         if self.settings.token is not None and not is_open:
             self._check_token(headers)
         if scope["method"] != "POST" or path not in CONTENT_TYPES:
-            await self.app(scope, receive, answer.send)
+            await self.app(scope, body.receive, answer.send)
             return
         _check_content_type(path, headers)
         size = self._announced(headers)
         self._admit(size)
         try:
-            body = await self._body(receive)
-            await self.app(scope, _replayed(body, receive), answer.send)
+            content = await self._content(body)
+            await self.app(scope, _replayed(content, body.receive), answer.send)
             self.finished += 1
         finally:
             self.unanswered -= 1
@@ -178,29 +183,28 @@ class Guard:
         self._bytes += size
         self.metrics.accepted.set(self.unanswered)
 
-    async def _body(self, receive: Receive) -> bytes:
+    async def _content(self, body: _Body) -> bytes:
+        parts: list[bytes] = []
+        size = 0
+
+        async def read() -> None:
+            nonlocal size
+            async for part in body.parts():
+                parts.append(part)
+                size += len(part)
+                if size > self.settings.max_body:
+                    raise self._body_too_large()
+
         try:
-            return await asyncio.wait_for(self._read(receive), self.settings.body_limit)
+            await asyncio.wait_for(read(), self.settings.body_limit)
         except TimeoutError as error:
+            body.stalled = True
             raise ApiError(
                 408,
                 f"the request was not complete after {self.settings.body_limit:g} seconds.",
                 code="time_limit",
             ) from error
-
-    async def _read(self, receive: Receive) -> bytes:
-        parts: list[bytes] = []
-        size = 0
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise asyncio.CancelledError
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > self.settings.max_body:
-                raise self._body_too_large()
-            if not message.get("more_body", False):
-                return b"".join(parts)
+        return b"".join(parts)
 
     def _log(self, scope: Any, answer: _Answer, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", None) or "other"
@@ -208,6 +212,47 @@ class Guard:
         self.metrics.answers.labels(route, status).inc()
         self.metrics.seconds.labels(route).observe(seconds)
         LOG.info("%s %s %d %.3f s", scope["method"], route, status, seconds)
+
+
+class _Body:
+    """What a client sends."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.whole = False  # whether all of it was received
+        self.stalled = False  # whether there is no sense in waiting for the rest
+
+    async def receive(self) -> Message:
+        message = await self._receive()
+        if message["type"] != "http.request" or not message.get("more_body", False):
+            self.whole = True
+        return message
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """As they come; cancelled if the client goes."""
+        while not self.whole:
+            message = await self.receive()
+            if message["type"] == "http.disconnect":
+                raise asyncio.CancelledError
+            yield message.get("body", b"")
+
+    async def discard(self, most: int) -> bool:
+        """Receive the rest; False if it is too much or does not come."""
+
+        async def read() -> bool:
+            left = most
+            async for part in self.parts():
+                left -= len(part)
+                if left < 0:
+                    return False
+            return True
+
+        if self.stalled:
+            return False
+        try:
+            return await asyncio.wait_for(read(), DISCARDING)
+        except TimeoutError:
+            return False
 
 
 class _Answer:
@@ -224,12 +269,12 @@ class _Answer:
             message = {**message, "headers": [*message.get("headers", []), *more]}
         await self._send(message)
 
-    async def error(self, error: ApiError) -> None:
+    async def error(self, error: ApiError, *, close: bool) -> None:
         body = json.dumps(error.body()).encode()
         headers = {
             "content-type": JSON,
             "content-length": str(len(body)),
-            "connection": "close",  # the body may not have been read
+            **({"connection": "close"} if close else {}),
             **{name.lower(): value for name, value in error.headers().items()},
         }
         encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
