@@ -232,4 +232,3 @@ d.minorticks_off()
 d.legend(fontsize=8)
 Path("pictures").mkdir(exist_ok=True)
 figure.savefig("pictures/from-full-attention-to-linformer.png", dpi=110)
-figure

@@ -130,4 +130,3 @@ axes[2].set_xticks(range(len(ranks)), [f"{10 * n}/60" for n in range(len(ranks))
 axes[2].set(title="passages: found", xlabel="sentence of the page", ylim=(0, 1.05), yticks=(0, 1))
 Path("pictures").mkdir(exist_ok=True)
 figure.savefig("pictures/search-in-long-documents.png", dpi=110)
-figure

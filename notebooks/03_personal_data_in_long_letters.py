@@ -109,4 +109,3 @@ b.bar(
 b.set(title="F1 on test letters", ylim=(0, 1))
 Path("pictures").mkdir(exist_ok=True)
 figure.savefig("pictures/personal-data-in-long-letters.png", dpi=110)
-figure

@@ -86,6 +86,10 @@ def test_an_embedding_run_that_is_killed_ends_with_the_same_bits(tmp_path):
     best = "run/best/model.safetensors"
     assert (tmp_path / "killed" / best).read_bytes() == (tmp_path / "whole" / best).read_bytes()
     assert run.evaluation() == RunFolder(tmp_path / "whole/run").evaluation()
+    validations = [line["validation"] for line in run.metrics() if "validation" in line]
+    assert {frozenset(one) for one in validations} == {
+        frozenset(("recall@1", "recall@10", "ndcg@10", "mrr"))
+    }
 
 
 @pytest.mark.slow

@@ -347,9 +347,11 @@ class RunTrainer(StepTrainer):
         metrics = super()._evaluate(*args, **kwargs)
         if self.logging is not None:
             named = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+            # The scores of embed are vectors: what Trainer takes for their loss is a component.
+            left_out = (*TRAINERS_OWN, *(("loss",) if self.config.task == "embed" else ()))
             self.logging.evaluated(
                 self.state.global_step,
-                {k: v for k, v in named.items() if k not in TRAINERS_OWN},
+                {k: v for k, v in named.items() if k not in left_out},
             )
         return metrics
 
