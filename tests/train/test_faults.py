@@ -82,7 +82,7 @@ def test_torchrun_restarts_a_run_whose_ranks_are_killed_at_five_moments(tmp_path
 
 
 def wait_until(condition, launcher) -> None:
-    end = time.monotonic() + 300
+    end = time.monotonic() + 600
     while not condition():
         assert launcher.poll() is None, "torchrun has ended"
         assert time.monotonic() < end

@@ -344,6 +344,13 @@ def predict(
     onnx: Annotated[
         Path | None, typer.Option(help="Answer with this file of `linformer export`.")
     ] = None,
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            help="A .npy file with the tokens, or features, of one input of any length, read block "
+            "by block (classify)."
+        ),
+    ] = None,
     on_overflow: OnOverflow = None,
 ) -> None:
     """Fill a <mask>, classify, find spans, give vectors, go on with a text, or translate.
@@ -366,6 +373,19 @@ def predict(
             size=size,
         )
         silence_libraries()
+        if tokens is not None:
+            for given_too, name in (
+                (texts, "texts"), (file, "--file"), (out, "--out"), (onnx, "--onnx"),
+                (on_overflow, "--on-overflow"),
+            ):  # fmt: skip
+                if given_too:
+                    raise UserError(f"--tokens has its own input: leave {name} out.")
+            from ..predict.streamed import predict_streamed
+
+            streamed = predict_streamed(folder, tokens, which=model, **chosen)
+            terminal = sys.stdout.isatty()
+            typer.echo(streamed.text() if terminal else json.dumps(streamed.values()))
+            return
         if out is not None:
             if texts:
                 raise UserError(

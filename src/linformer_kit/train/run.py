@@ -22,7 +22,7 @@ from ..runs.folder import RESUME_HINT, RunFolder
 from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.environment import describe
-from ..training.layout import check_model, restarted, world
+from ..training.layout import check_model, join_again, restarted, world
 from ..training.progress import Report, RunLogging, StopPolitely, how_to_resume, tell_unread
 from ..training.setup import check_machine, make_trainer, set_machine
 from .start import start_of
@@ -83,6 +83,7 @@ def train(
                     f"{path} was not written by a run and stays.", event="kept", path=str(path)
                 )
         with _lost_processes_told(), _event_errors_told_once():
+            join_again()
             trainer = make_trainer(
                 config, prepared, model, tokenizer, output=folder.checkpoints, wandb=wandb
             )

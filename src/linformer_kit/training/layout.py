@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
+import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
@@ -39,6 +41,27 @@ def world() -> tuple[int, int]:
 def restarted() -> bool:
     """Whether torchrun has started this process again, after one of its processes had ended."""
     return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+
+
+def join_again() -> None:
+    """Form the process group of processes that torchrun has started again.
+
+    The store of torchrun (torch 2.13, --standalone) still has the addresses of the processes that
+    have ended, under the names that the new ones would look up. So they get names of their own.
+    """
+    shared = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    if not restarted() or not shared or dist.is_initialized():
+        return
+    rank, processes = world()
+    names: Any = dist  # not all of it is exported to type checkers
+    store = names.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    attempt = f"attempt-{os.environ['TORCHELASTIC_RESTART_COUNT']}"
+    dist.init_process_group(
+        None if torch.accelerator.is_available() else "gloo",
+        store=names.PrefixStore(attempt, store),
+        rank=rank,
+        world_size=processes,
+    )
 
 
 @dataclass(frozen=True)
