@@ -174,6 +174,7 @@ class _Layer(torch.autograd.Function):
         ctx.steps, ctx.autocast = steps, torch.is_autocast_enabled(x.device.type)
         ctx.autocast_dtype = torch.get_autocast_dtype(x.device.type)
         ctx.random = _random_state(x)
+        x = x.detach()  # hooks of modules look for a graph, which is not recorded here
         steps.find_highest(x)
         total: list[Tensor] = []
         for span in steps.spans():

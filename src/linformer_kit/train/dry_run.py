@@ -94,14 +94,18 @@ def dry_run(
             tokens += read_tokens(batch)
             with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
                 loss = model(**{name: value.to(device) for name, value in batch.items()}).loss
-            loss.backward()
+            if torch.is_grad_enabled():
+                loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         return tokens
 
     def measured(length: int | None, steps: int) -> Measured:
-        with FlopCounterMode(display=False) as counter:
+        # torch's counter cannot follow the gradients of blocks: forward, again, and backward.
+        blocks = config.train.block_rows > 0
+        with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(not blocks):
             step(0, length)
+        flops = counter.get_total_flops() * (4 if blocks else 1)
         started = time.perf_counter()
         tokens = sum(step(1 + number, length) for number in range(steps))
         seconds = (time.perf_counter() - started) / steps
@@ -109,7 +113,7 @@ def dry_run(
         return Measured(
             seconds,
             tokens / steps,
-            counter.get_total_flops(),
+            flops,
             None if peak is None else peak.work,
             None if peak is None else peak.process,
         )
