@@ -29,6 +29,7 @@ import httpx
 WORDS = 200
 CLIENTS = 32
 LONGEST = 8192
+SMALL = {"hidden_size": 128, "num_hidden_layers": 2, "intermediate_size": 512}  # the decoder
 
 
 def make_models(folder: Path) -> None:
@@ -59,10 +60,15 @@ def make_models(folder: Path) -> None:
         "linformer": LinformerForEmbedding(LinformerConfig(**encoder, k=128)),
         "vanilla": LinformerForEmbedding(LinformerConfig(**encoder, projection="full")),
         "decoder": LinformerForCausalLM(
-            LinformerConfig(**sizes, is_decoder=True, position_embedding_type="none",
-                            num_slots=32, window=64)
+            LinformerConfig(
+                **{**sizes, **SMALL, "eos_token_id": None},  # it never ends a text
+                is_decoder=True,
+                position_embedding_type="none",
+                num_slots=32,
+                window=64,
+            )
         ),
-    }.items():  # fmt: skip
+    }.items():
         model.eval().save_pretrained(folder / name)
         tokenizer.save_pretrained(folder / name)
 
@@ -155,7 +161,6 @@ def stream(server: Served, model: str, tokens: int) -> dict[str, Any]:
         "stream": True,
     }  # fmt: skip
     marks: list[tuple[int, float, float]] = []
-    body["prompt"] = "w1 w2 w3"
     written, ends = 0, None
     with (
         httpx.Client(base_url=server.url, timeout=600, trust_env=False, verify=False) as ours,
@@ -170,6 +175,7 @@ def stream(server: Served, model: str, tokens: int) -> dict[str, Any]:
             ends = choice["finish_reason"]
             while written >= (len(marks) + 1) * tokens / 10 or (ends and len(marks) < 10):
                 marks.append((written, time.monotonic() - begin, server.resident()))
+                sys.stderr.write(f"{marks[-1]}\n")
     before = (0, 0.0)
     tenths = []
     for count, at, memory in marks:
@@ -187,11 +193,14 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--tokens", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--threads", type=int, default=0, help="of the server; 0: its default")
+    parser.add_argument("--only-mixed", action="store_true", help="the first part of load alone")
     given = parser.parse_args()
     if given.what == "models":
         make_models(given.folders[0])
         return
-    server = Served(*map(str, given.folders))
+    threads = ["--threads", str(given.threads)] if given.threads else []
+    server = Served(*map(str, given.folders), *threads)
     try:
         ours = given.folders[0].name
         if given.what == "stream":
@@ -203,7 +212,7 @@ def main() -> None:
             (ours, 10, 30, given.seconds / 6, CLIENTS),
             *((folder.name, 4096, 4096, given.seconds / 6, 4) for folder in given.folders),
         ]
-        for job in jobs:
+        for job in jobs[:1] if given.only_mixed else jobs:
             print(json.dumps(load(server, *job, given.seed)), flush=True)
     finally:
         server.stop()

@@ -88,7 +88,7 @@ class Local:
     def __init__(self, models: dict[str, Any], settings: Settings) -> None:
         _, self.guard = create_app(models, settings)
         self._server = uvicorn.Server(configured(self.guard, settings))
-        self._socket = socket.socket()
+        self._socket = socket.socket(proto=socket.IPPROTO_TCP)  # as server.py says
         self._socket.bind((settings.host, 0))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
         self._thread = threading.Thread(
