@@ -245,6 +245,31 @@ def test_a_cancelled_generation_keeps_its_text_and_frees_the_server(tab, page_se
     assert tab.failure == ""
 
 
+def test_a_long_text_that_is_written_stays_responsive(tab):
+    made = tab.page.evaluate(
+        """async () => {
+          const { WrittenText } = await import("/page/writing.js");
+          const written = new WrittenText("The prompt. ");
+          document.getElementById("answer").replaceChildren(written.part);
+          const frame = () => new Promise(requestAnimationFrame);
+          let slowest = 0;
+          for (let tokens = 0; tokens < 60_000; ) {
+            for (let i = 0; i < 600; i++) written.add(`token ${tokens++} `);
+            const begun = performance.now();
+            await frame();
+            await new Promise((resolve) => setTimeout(resolve));
+            slowest = Math.max(slowest, performance.now() - begun);
+          }
+          return { text: written.box.textContent, expected: written.text, slowest,
+                   blocks: written.box.childElementCount };
+        }"""
+    )
+    assert made["text"] == "The prompt. " + made["expected"]
+    assert made["expected"].endswith("token 59999 ")
+    assert made["blocks"] > 100
+    assert made["slowest"] < 1000  # milliseconds
+
+
 def test_a_document_of_100_000_words_stays_responsive(browser, page_server):  # noqa: F811
     text = (SENTENCE * 40 + "\n") * 157
     words = len(text.split())
@@ -386,21 +411,25 @@ def test_no_fault_for_screen_readers_and_no_sideways_scrolling(
     size = {"width": width, "height": 800}
     tab = Tab(browser, page_server.url, viewport=size, color_scheme=scheme)
 
-    def check():
-        assert tab.page.evaluate("() => document.documentElement.scrollWidth") <= width
-        assert faults(tab) == []
+    def fits():
+        return tab.page.evaluate("() => document.documentElement.scrollWidth") <= width
 
     tab.choose("mlm").write("The <mask>og").option("top", "2").run()
-    check()
+    assert fits()
     tab.choose("tag").write(SENTENCE * 2).option("on_overflow", "truncate").run()
     assert tab[".reading.warning"].is_visible()
-    check()
+    assert fits()
+    assert faults(tab) == []
+    tab.choose("endless").write("The " + "x" * 300).option("max_new_tokens", "20").run()
+    assert fits()
     tab.choose("embed").write(SENTENCE * 4)
     tab["#query"].fill("dog")
     tab.run()
-    check()
-    tab.choose("endless").write("The " + "x" * 300).option("max_new_tokens", "20").run()
-    tab.write("").run()
-    assert "There is no document" in tab.failure
-    check()
+    assert tab["#answer .passage"].count() > 0
+    assert fits()
+    tab["#query"].fill("")
+    tab.run()
+    assert "nothing to search for" in tab.failure
+    assert fits()
+    assert faults(tab) == []
     tab.close()

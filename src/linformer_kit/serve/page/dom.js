@@ -1,6 +1,6 @@
 // Elements, numbers and long texts. Text is always a text node, so markup in it has no effect.
 
-const BLOCK = 4000; // characters of a long text that are laid out together
+export const BLOCK = 4000; // characters of a long text that are laid out together
 const BLOCKS_A_FRAME = 25;
 
 export const byId = (id) => document.getElementById(id);

@@ -1,9 +1,8 @@
 // Text that arrives piece by piece.
 
-import { copyButton, el, safeIndex, textBox } from "./dom.js";
+import { BLOCK, blockEnd, copyButton, el, safeIndex, textBox } from "./dom.js";
 
 const PROMPT = 400; // characters of the prompt that are shown
-const BLOCK = 4000;
 const NEAR = 40; // pixels from the end within which the view follows the text
 
 export class WrittenText {
@@ -13,16 +12,15 @@ export class WrittenText {
     this.waiting = "";
     this.scheduled = false;
     this.box = textBox("Text that was written");
-    this.box.append(el("span", { class: "prompt" }, (from ? "… " : "") + prompt.slice(from)));
     this.counter = el("p", { class: "small" });
     this.part = el("div", { class: "part" },
       el("div", { class: "row" }, el("h3", {}, "Text"), copyButton(() => this.text)), this.box, this.counter);
-    this.newBlock();
+    this.newBlock(el("span", { class: "prompt" }, (from ? "… " : "") + prompt.slice(from)));
   }
 
-  newBlock() {
+  newBlock(...before) {
     this.node = document.createTextNode("");
-    this.box.append(el("span", { class: "written" }, this.node));
+    this.box.append(el("span", { class: "block lazy" }, ...before, this.node));
   }
 
   // Pieces that arrive between two frames are drawn together.
@@ -38,9 +36,15 @@ export class WrittenText {
     this.scheduled = false;
     const { box } = this;
     const follows = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR;
-    if (this.node.length > BLOCK) this.newBlock();
     this.node.appendData(this.waiting);
     this.waiting = "";
+    while (this.node.length > BLOCK) {
+      const { data } = this.node;
+      const end = blockEnd(data, 0);
+      this.node.data = data.slice(0, end);
+      this.newBlock();
+      this.node.data = data.slice(end);
+    }
     if (follows) box.scrollTop = box.scrollHeight;
   }
 
