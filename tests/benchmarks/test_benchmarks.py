@@ -132,10 +132,12 @@ def test_a_table_is_printed_and_the_records_make_figures(
     ("module", "arguments", "records"),
     [
         (causal_speed, "--dim 32 --heads 2 --lengths 64 --alone 128 --contexts 32,64", 3 + 3 + 4),
-        (generation, "--at 32,64 --over 8 --read", 2 * (2 + 2 + 2)),
+        pytest.param(
+            generation, "--at 32,64 --over 8 --read", 2 * (2 + 2 + 2), marks=pytest.mark.slow
+        ),
         (kept_memory, "--length 64 --k 8 --depth 1", 2),
         (layer_parts, "--length 64 --k 8 --dim 32", 11 + 1 + 2),
-        (loss_memory, "--length 256", 2 * 2),
+        pytest.param(loss_memory, "--length 256", 2 * 2, marks=pytest.mark.slow),
     ],
     ids=["causal_speed", "generation", "kept_memory", "layer_parts", "loss_memory"],
 )

@@ -99,6 +99,7 @@ def test_sentence_transformers_loads_the_folder_of_one(tmp_path):
     torch.testing.assert_close(torch.from_numpy(found), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_onnxruntime_gives_the_logits_of_an_exported_folder(masked_lm, tmp_path):
     pytest.importorskip("onnxruntime")
     from linformer_kit.export.runtime import OnnxModel

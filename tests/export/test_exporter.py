@@ -15,6 +15,11 @@ from linformer_kit.export.runtime import OnnxModel
 
 from .tiny import CAUSAL, ENCODERS, SEQ2SEQ, tiny, tokens
 
+# An export takes ten seconds; two heads are tried each time, all of them by `make test-slow`.
+QUICK = ("LinformerForMaskedLM", "LinformerForSequenceClassification")
+EACH_ENCODER = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ENCODERS
+]
 MASK = (torch.arange(11) < torch.tensor([[11], [6]])).long()
 
 
@@ -22,7 +27,7 @@ def test_every_class_of_models_is_here():
     assert {*ENCODERS, *CAUSAL, *SEQ2SEQ, "LinformerConfig", "LinformerCache"} == {*models.__all__}
 
 
-@pytest.mark.parametrize("name", ENCODERS)
+@pytest.mark.parametrize("name", EACH_ENCODER)
 def test_an_encoder_and_its_head_at_other_lengths_with_padding(name, tmp_path):
     model = tiny(name, neighbours=5)
     (file,) = export_onnx(model, tmp_path / "model.onnx")

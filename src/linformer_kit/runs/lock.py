@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 LOCK = ".lock"
 HOLDER = ".lock-holder"
+WAIT = 1.0  # seconds for a process that has just taken the lock to write its name
 
 
 @contextmanager
@@ -31,13 +33,9 @@ def lock_run(folder: Path, *, option: str = "run=...") -> Iterator[None]:
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        try:
-            who = holder.read_text(encoding="utf-8").strip() or "another process"
-        except (OSError, UnicodeDecodeError):
-            who = "another process"
         raise UserError(
-            f"{folder} is in use by {who}. Wait until it has ended, stop it, or name another "
-            f"folder with {option}"
+            f"{folder} is in use by {_name_in(holder)}. Wait until it has ended, stop it, or name "
+            f"another folder with {option}"
         ) from None
     try:
         holder.write_text(f"process {os.getpid()} on {socket.gethostname()}\n", encoding="utf-8")
@@ -45,3 +43,16 @@ def lock_run(folder: Path, *, option: str = "run=...") -> Iterator[None]:
     finally:
         holder.unlink(missing_ok=True)
         lock.release()
+
+
+def _name_in(holder: Path) -> str:
+    """Who holds the lock."""
+    end = time.monotonic() + WAIT
+    while True:
+        try:
+            who = holder.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            who = ""
+        if who or time.monotonic() > end:
+            return who or "another process"
+        time.sleep(0.02)
