@@ -10,10 +10,12 @@ LOWEST := .venv-lowest
 LOWEST_INSTALLED := $(LOWEST)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-unit test-slow test-backends test-package test-lowest check docs docs-serve notebooks clean
+.PHONY: help environments run test test-unit test-slow test-backends test-package test-lowest check docs docs-serve notebooks clean
 
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+environments: $(INSTALLED) $(BACKENDS_INSTALLED) ## Install all that CI needs; with --jobs 2 side by side.
 
 # If interrupted, every command here resumes; what is finished is not done again.
 run: $(INSTALLED) ## Train both Transformers, measure them, look inside: report.html, in ten minutes.

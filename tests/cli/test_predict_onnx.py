@@ -38,7 +38,12 @@ def answers(capsys, *arguments):
     return json.loads(out)["answers"]
 
 
-@pytest.mark.parametrize("task", TEXTS)
+EACH_TASK = [  # a translation takes twenty seconds, and is exported by tests/export too
+    pytest.param(task, marks=pytest.mark.slow) if task == "translate" else task for task in TEXTS
+]
+
+
+@pytest.mark.parametrize("task", EACH_TASK)
 def test_it_answers_as_torch_does(capsys, tmp_path, task):
     folder = trained(tmp_path, task)
     path = exported(capsys, tmp_path, folder)
