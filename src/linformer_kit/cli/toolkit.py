@@ -4,7 +4,6 @@ What these need takes seconds to import, so each imports its own when it is call
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -123,10 +122,11 @@ def train(
         silence_libraries()
         if dry_run:
             from ..train.dry_run import dry_run as rehearse
+            from ..training.layout import world
 
             with _reading() as tell:
                 text = rehearse(settings, tell=tell)
-            if os.environ.get("RANK", "0") == "0":
+            if world()[0] == 0:
                 typer.echo(text)
             return
         from ..train.run import train as train_run

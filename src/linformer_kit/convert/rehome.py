@@ -200,9 +200,14 @@ def _tell_unused(
 ) -> None:
     unused = [n for n in theirs if n not in used and not n.endswith(family.unused)]
     if unused:
-        shown = ", ".join(unused[:5]) + (f" and {len(unused) - 5} more" if len(unused) > 5 else "")
         warnings.warn(
             f"{len(unused)} tensors of {type(model).__name__} have no place in the Linformer and "
-            f"were not used: {shown}.",
+            f"were not used: {first_of(unused)}.",
             stacklevel=3,
         )
+
+
+def first_of(names: Sequence[str], count: int = 5) -> str:
+    """The first names, and how many more there are."""
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more

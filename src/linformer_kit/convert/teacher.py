@@ -17,7 +17,7 @@ from ..models.sentence_files import ABOUT, MODULES, POOLING, write_limits
 from ..outputs import write_atomic
 from .families import FAMILIES
 from .family import expand
-from .rehome import family_of, head_of
+from .rehome import family_of, first_of, head_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -84,10 +84,9 @@ def _load(kind: Any, name: str) -> tuple[Any, list[str]]:
 
 def _tell_unused(model: nn.Module, unused: list[str], name: str) -> None:
     if unused:
-        more = f" and {len(unused) - 4} more" if len(unused) > 4 else ""
         warnings.warn(
             f"{len(unused)} tensors of {name}, loaded as {type(model).__name__}, are not used: "
-            f"{', '.join(unused[:4])}{more}.",
+            f"{first_of(unused)}.",
             stacklevel=3,
         )
 
