@@ -67,6 +67,7 @@ def test_a_resolved_configuration_loads_as_the_same(tmp_path):
         ("data.format=excel", "data.format"),
         ("train.accumulate=3", "train.batch_size must be a multiple of train.accumulate"),
         ("train.label_smoothing=0.1", "train.label_smoothing belongs to the task 'translate'"),
+        ("train.head_lr=0.1", "train.head_lr is the rate of a classifier"),
         ("data.test_share=0.97", "must leave something to train on"),
         ("train=5", "train"),
         ("train.steps", "an override is key=value"),

@@ -45,7 +45,7 @@ def assert_same_run(ours: RunFolder, theirs: RunFolder) -> None:
 
 
 def trained(folder, processes, task, *words, **settings) -> RunFolder:
-    path = tiny.write(folder, task, **STEPS, **settings)
+    path = tiny.write(folder, task, **{**STEPS, **settings})
     if processes == 1:
         return train(load(path, [*tiny.NO_DROPOUT, *words]))
     group.run(folder / "logs", processes, "train", path, *tiny.NO_DROPOUT, *words)
@@ -78,6 +78,17 @@ def test_four_processes_as_a_grid_train_as_one(tmp_path, sequence, fsdp):
     alone = trained(tmp_path / "alone", 1, "mlm")
     words = [f"train.sequence_parallel={sequence}", f"train.fsdp={fsdp}"]
     assert_same_run(trained(tmp_path / "four", 4, "mlm", *words), alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [2, 4])
+def test_fifty_steps_give_the_curve_of_one_process(tmp_path, processes):
+    length = {"steps": 50, "eval_every": 25, "save_every": 25}
+    alone = trained(tmp_path / "alone", 1, "mlm", *WINDOW, **length)
+    cut = f"train.sequence_parallel={processes}"
+    together = trained(tmp_path / "together", processes, "mlm", *WINDOW, cut, **length)
+    assert len(losses(alone)) == 50
+    assert_same_run(together, alone)
 
 
 WRONG = [

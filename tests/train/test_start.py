@@ -9,6 +9,7 @@ import pytest
 import tokenizers
 import torch
 import yaml
+from safetensors.torch import load_file
 from transformers import BertConfig, BertForMaskedLM, BertModel, PreTrainedTokenizerFast
 
 from linformer_kit.config.load import load
@@ -150,6 +151,21 @@ def test_other_labels_have_a_new_head(tmp_path):
     begun = started(config)
     assert begun.model.config.id2label == {0: "maybe", 1: "no"}
     assert "new: classifier" in begun.notes[-1]
+
+
+@pytest.mark.parametrize("task", ["classify", "tag"])
+def test_a_new_classifier_can_learn_faster_than_the_encoder(tmp_path, task):
+    """Adam's first step is the learning rate itself, wherever a gradient is."""
+    bert(tmp_path / "bert", BertModel)
+    rates = ["train.lr=1.0e-4", "train.head_lr=0.01", "train.schedule=constant", "train.warmup=0"]
+    one_step = ["train.steps=1", "train.weight_decay=0.0", "train.clip=0.0"]
+    config = values(tmp_path, task, tmp_path / "bert", "model.k=4", *rates, *one_step)
+    before = started(config).model.state_dict()
+    after = load_file(train(config).last / "model.safetensors")
+    moved = {name: float((after[name] - before[name]).abs().max()) for name in after}
+    head = [moved.pop(name) for name in after if not name.startswith("linformer.")]
+    assert head == pytest.approx([0.01] * len(head), rel=0.02)
+    assert max(moved.values()) == pytest.approx(1e-4, rel=0.02)
 
 
 def test_a_longer_length_is_interpolated_and_a_shorter_one_changes_nothing(tmp_path):

@@ -35,6 +35,7 @@ from .ranges import (
 )
 
 Task = Literal["mlm", "clm", "classify", "tag", "embed", "translate"]
+LABELLED: tuple[Task, ...] = ("classify", "tag")  # tasks with labels
 Format = Literal["auto", "text", "csv", "tsv", "jsonl", "parquet", "conll"]
 Documents = Literal["file", "line", "blank-line"]
 TokenizerKind = Literal["bpe", "unigram", "wordpiece", "byte", "character", "word"]
@@ -113,6 +114,7 @@ class TrainSection(Section):
     batch_size: Batch = 16
     accumulate: Batch = 1
     lr: LearningRate = 5e-4
+    head_lr: LearningRate | None = None
     schedule: Schedule = "cosine"
     warmup: Whole = 100
     weight_decay: Strength = 0.01
@@ -211,6 +213,11 @@ class RunConfig(Section):
         if train.label_smoothing and self.task != "translate":
             raise ValueError(
                 f"train.label_smoothing belongs to the task 'translate': got task {self.task!r}."
+            )
+        if train.head_lr is not None and self.task not in LABELLED:
+            raise ValueError(
+                "train.head_lr is the rate of a classifier, so it belongs to the tasks "
+                f"{', '.join(map(repr, LABELLED))}: got task {self.task!r}."
             )
         if train.whole_words and self.task != "mlm":
             raise ValueError(

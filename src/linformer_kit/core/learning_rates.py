@@ -13,17 +13,19 @@ from typing import TYPE_CHECKING, Any, cast
 from .projection import LinearProjection
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from torch import Tensor, nn
 
 
-def group_by_rate(parameters: Iterable[Tensor], model: nn.Module) -> dict[float, list[Tensor]]:
+def group_by_rate(
+    parameters: Iterable[Tensor], model: nn.Module, given: Mapping[Tensor, float] | None = None
+) -> dict[float, list[Tensor]]:
     """Parameters of a model by the factor of their learning rate.
 
-    min(1, M / n) for each learned E and F, and 1 for all others.
+    min(1, M / n) for each learned E and F, what is given for some others, and 1 for the rest.
     """
-    rates: dict[Tensor, float] = {}
+    rates = dict(given or {})
     for module in model.modules():
         projection = getattr(module, "projection", None)
         if isinstance(projection, LinearProjection):

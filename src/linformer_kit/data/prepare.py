@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import PreTrainedTokenizerFast
 
 from ..config.on_overflow import policy_for
+from ..config.schema import LABELLED
 from ..config.start import tokenizer_source
 from ..errors import UserError, user_input
 from . import store
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     Tell = Callable[[str, int, int], None]
 
-LABELLED = ("classify", "tag")  # tasks with labels
 VERSION = 3  # raise it when the same inputs would be prepared differently
 LEAST_TO_TAG = 8  # tokens of a row: its frame, and some that have labels
 log = logging.getLogger(__name__)

@@ -14,8 +14,9 @@ from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 
 from ..config.on_overflow import policy_for
+from ..config.schema import LABELLED
 from ..core.window_attention import switch_off
-from ..data.prepare import LABELLED, Prepared, fingerprint, prepare
+from ..data.prepare import Prepared, fingerprint, prepare
 from ..data.rows import Rows
 from ..errors import UserError, user_input
 from ..metrics.tasks import numbers

@@ -15,11 +15,11 @@ import torch
 from transformers import set_seed
 
 from .. import models
+from ..config.schema import LABELLED
 from ..config.start import start_folder
 from ..convert.rehome import convert
 from ..convert.teacher import load_teacher
 from ..data.files import MB
-from ..data.prepare import LABELLED
 from ..errors import UserError, user_input
 from ..models.extend import extended
 from ..models.load import architectures, load_pretrained, model_type

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import PreTrainedModel, set_seed
 
-from ..data.prepare import LABELLED
+from ..config.schema import LABELLED
 from ..errors import UserError
 from ..machine_memory import total_memory
 from ..models import (

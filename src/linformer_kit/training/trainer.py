@@ -24,6 +24,7 @@ from transformers import Trainer, TrainerCallback
 from ..core.learning_rates import group_by_rate
 from ..errors import UserError
 from ..metrics.row_scores import row_scores
+from ..models.base import LinformerPreTrainedModel
 from ..outputs import STAGING
 from ..parallel.parts import sequence_mesh, sum_of_ranks
 from ..parallel.swap import parallelize
@@ -91,17 +92,22 @@ class StepTrainer(Trainer):
         self.add_callback(SeedEveryStep(seed))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        """As Trainer's, with E at a rate of its own."""
+        """As Trainer's, with rates of their own for E and for what `_rates` names."""
         if self.optimizer is not None:
             return self.optimizer
         optimizer = super().create_optimizer(model)
         trained = cast("nn.Module", self.model if model is None else model)
+        own = self._rates(trained)
         for group in list(optimizer.param_groups):
-            rates = group_by_rate(group["params"], trained)
+            rates = group_by_rate(group["params"], trained, own)
             group["params"] = rates.pop(1.0, [])
             for rate, some in rates.items():
                 optimizer.add_param_group({**group, "params": some, "lr": group["lr"] * rate})
         return optimizer
+
+    def _rates(self, model: nn.Module) -> dict[Tensor, float]:
+        """Factors of the learning rates of some parameters."""
+        return {}
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         assert self.order is not None
@@ -247,6 +253,14 @@ class RunTrainer(StepTrainer):
             mesh = layout.mesh(self.args.device.type)
             self.sequence_group = sequence_mesh(mesh).get_group()
             parallelize(cast("nn.Module", self.model), mesh)
+
+    def _rates(self, model: nn.Module) -> dict[Tensor, float]:
+        """Of the weights outside the encoder, which are a classifier's."""
+        train = self.config.train
+        if train.head_lr is None:
+            return {}
+        body = set(model.get_submodule(LinformerPreTrainedModel.base_model_prefix).parameters())
+        return {each: train.head_lr / train.lr for each in model.parameters() if each not in body}
 
     def create_accelerator_and_postprocess(self) -> None:
         """As Trainer's; and FSDP on CPUs, which accelerate would silently run as DDP."""
