@@ -6,14 +6,16 @@
 
 `load`: 32 clients with texts of 100 to 8,000 tokens; then texts of 10 to 30 tokens, one client at a
 time against 32; then texts of 4,096 tokens on the first and on the second model. Throughput, p50,
-p95, p99, and the resident memory of the server while it runs. `stream`: the time a token and the
-memory along one stream. Each prints JSON lines.
+p95, p99, and the resident memory of the server at the start and after each twentieth of the time.
+`stream`: the time a token, of the clock and of the server's processor, and the memory along one
+stream. Each prints JSON lines.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import re
 import subprocess
@@ -28,6 +30,7 @@ import httpx
 
 WORDS = 200
 CLIENTS = 32
+MOMENTS = 20  # at which the memory is read
 LONGEST = 8192
 SMALL = {"hidden_size": 128, "num_hidden_layers": 2, "intermediate_size": 512}  # the decoder
 
@@ -93,6 +96,11 @@ class Served:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(re.search(r"VmRSS:\s+(\d+)", text)[1]) / 1024  # type: ignore[index]
 
+    def cpu_seconds(self) -> float:
+        """Processor time of all threads so far; other programs on the machine do not count."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait(60)
@@ -124,8 +132,9 @@ def load(
     threads = [threading.Thread(target=work, args=(number,)) for number in range(clients)]
     for thread in threads:
         thread.start()
+    step = max(seconds / MOMENTS, 0.5)
     while any(thread.is_alive() for thread in threads):
-        time.sleep(max(seconds / 20, 0.5))
+        time.sleep(max(0.0, begin + len(resident) * step - time.monotonic()))
         resident.append(server.resident())
     for thread in threads:
         thread.join()
@@ -135,7 +144,6 @@ def load(
     def part(share: float) -> float:
         return round(times[min(int(share * len(times)), len(times) - 1)], 4)
 
-    third = max(1, len(resident) // 3)
     return {
         "model": model,
         "lengths": [shortest, longest],
@@ -147,10 +155,7 @@ def load(
         "p50": part(0.5),
         "p95": part(0.95),
         "p99": part(0.99),
-        "resident_mb": {
-            "second third": round(max(resident[third : 2 * third] or resident)),
-            "last third": round(max(resident[2 * third :] or resident)),
-        },
+        "resident_mb": list(map(round, resident)),
     }
 
 
@@ -160,13 +165,13 @@ def stream(server: Served, model: str, tokens: int) -> dict[str, Any]:
         "model": model, "prompt": "w1 w2 w3", "max_tokens": tokens, "temperature": 1.0, "seed": 1,
         "stream": True,
     }  # fmt: skip
-    marks: list[tuple[int, float, float]] = []
+    marks: list[tuple[int, float, float, float]] = []
     written, ends = 0, None
     with (
         httpx.Client(base_url=server.url, timeout=600, trust_env=False, verify=False) as ours,
         ours.stream("POST", "/v1/completions", json=body) as answer,
     ):
-        begin = time.monotonic()
+        begin, used = time.monotonic(), server.cpu_seconds()
         for line in answer.iter_lines():
             if not line.startswith("data: {"):
                 continue
@@ -174,15 +179,22 @@ def stream(server: Served, model: str, tokens: int) -> dict[str, Any]:
             written += len(choice["text"].split())
             ends = choice["finish_reason"]
             while written >= (len(marks) + 1) * tokens / 10 or (ends and len(marks) < 10):
-                marks.append((written, time.monotonic() - begin, server.resident()))
+                at = time.monotonic() - begin
+                marks.append((written, at, server.cpu_seconds() - used, server.resident()))
                 sys.stderr.write(f"{marks[-1]}\n")
-    before = (0, 0.0)
+    before = (0, 0.0, 0.0)
     tenths = []
-    for count, at, memory in marks:
-        if count > before[0]:
-            each = 1000 * (at - before[1]) / (count - before[0])
-            tenths.append({"tokens": count, "ms_a_token": round(each, 3), "mb": round(memory)})
-        before = (count, at)
+    for count, at, cpu, memory in marks:
+        if count > (last := before[0]):
+            tenths.append(
+                {
+                    "tokens": count,
+                    "ms_a_token": round(1000 * (at - before[1]) / (count - last), 3),
+                    "cpu_ms_a_token": round(1000 * (cpu - before[2]) / (count - last), 3),
+                    "mb": round(memory, 1),
+                }
+            )
+        before = (count, at, cpu)
     return {"model": model, "written": written, "finish_reason": ends, "tenths": tenths}
 
 
@@ -200,7 +212,7 @@ def main() -> None:
         make_models(given.folders[0])
         return
     threads = ["--threads", str(given.threads)] if given.threads else []
-    server = Served(*map(str, given.folders), *threads)
+    server = Served(*map(str, given.folders), *threads, "--time-limit", "3600")
     try:
         ours = given.folders[0].name
         if given.what == "stream":

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from linformer_kit.analysis.encoders import load_encoder
-from linformer_kit.analysis.heads import HeadsOptions, analyse_head
+from linformer_kit.analysis.encoders import load_encoder, pieces
+from linformer_kit.analysis.heads import HeadsOptions, analyse_head, look_at_head
 from linformer_kit.analysis.heads_view import figures, sheet
 from linformer_kit.config.schema import TokenizerSection
 from linformer_kit.data import tokenizer as tokenizers
@@ -88,6 +88,23 @@ def test_a_model_without_e_is_refused(tmp_path, text):
         analyse_head(bert, [str(text)], options, machine=MACHINE)
 
 
+def test_a_layer_without_e_among_others_is_refused(tmp_path, text):
+    encoder = load_encoder(str(save_linformer(tmp_path, full_layers=[0])))
+    with pytest.raises(ValueError, match=r"layer 1 .* has no E to look at.* Use --layer 2\."):
+        analyse_head(encoder, [str(text)], HeadsOptions(length=32), machine=MACHINE)
+    record = analyse_head(encoder, [str(text)], HeadsOptions(layer=2, length=32), machine=MACHINE)
+    assert len(record["rows"]) == 8
+
+
+def test_e_of_one_head_alone(tmp_path, text):
+    encoder = load_encoder(str(save_linformer(tmp_path, sharing="none")))
+    piece = next(pieces(encoder, [str(text)], 32))
+    every = look_at_head(encoder, piece, layer=1, head=2)["matrices"]
+    own = look_at_head(encoder, piece, layer=1, head=2, all_matrices=False)["matrices"]
+    assert own == [each for each in every if each["name"].endswith("head 2")]
+    assert [each["name"] for each in own] == ["E, head 2", "F, head 2"]
+
+
 def test_a_text_of_bytes_is_shown_in_the_table(tmp_path):
     text = "“café”\n" * 40
     tokenizer = tokenizers.make(
@@ -101,6 +118,7 @@ def test_a_text_of_bytes_is_shown_in_the_table(tmp_path):
     record = analyse_head(
         load_encoder(str(tmp_path)), [str(tmp_path / "text.txt")], HeadsOptions(), machine=MACHINE
     )
+    assert record["attention"]["rows"] == record["length"] == 32  # with <s> and </s>
     shown = " ".join(row[-1].text for row in sheet(record).rows)
     assert "↵@" in shown
     assert not any(sign in shown for sign in "ĠĊâĢĿ")

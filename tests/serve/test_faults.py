@@ -101,7 +101,7 @@ KEYS = st.sampled_from([
     "model", "input", "prompt", "top", "max_new_tokens", "max_tokens", "temperature", "top_p",
     "seed", "stop", "redact", "size", "on_overflow", "encoding_format", "dimensions", "user",
     "stream_options", "n", "echo", "logprobs", "suffix", "best_of", "logit_bias",
-    "presence_penalty",
+    "presence_penalty", "layer", "head", "length",
 ])  # fmt: skip
 NAMES = st.sampled_from(["mlm", "classify", "tag", "embed", "clm", "none"])
 TEXTS = st.text(max_size=60) | st.lists(st.text(max_size=20), max_size=3)
@@ -127,7 +127,7 @@ BODIES = st.one_of(
         b'{"input": [[1e999]], "model": "classify"}',
     ]),
 )  # fmt: skip
-ROUTES = st.sampled_from(["/predict", "/v1/embeddings", "/v1/completions"])
+ROUTES = st.sampled_from(["/predict", "/v1/embeddings", "/v1/completions", "/heads"])
 TYPES = st.sampled_from(
     ["application/json"] * 8 + ["multipart/form-data; boundary=x", "multipart/form-data", "text/x"]
 )

@@ -31,7 +31,7 @@ class TextEncoder:
     @torch.inference_mode()
     def attentions(self, piece: list[int]) -> Iterator[Tensor]:
         """The weights of each layer for one piece of text: (H, n, n), of Linformers (H, n, k)."""
-        ids = torch.tensor([piece])
+        ids = torch.tensor([piece], device=self.model.device)
         found = self.model(
             input_ids=ids, attention_mask=torch.ones_like(ids), output_attentions=True
         ).attentions
@@ -121,6 +121,12 @@ def with_ends(tokenizer: Any, ids: list[int]) -> list[int]:
     if hasattr(tokenizer, "build_inputs_with_special_tokens"):
         whole: list[int] = tokenizer.build_inputs_with_special_tokens(ids)
         return whole
+    alone = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
+    framed = tokenizer("a", verbose=False)["input_ids"]
+    for at in range(len(framed) - len(alone) + 1):
+        end = at + len(alone)
+        if alone and framed[at:end] == alone:
+            return [*framed[:at], *ids, *framed[end:]]
     first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
     return [*([] if first is None else [first]), *ids, *([] if last is None else [last])]
 

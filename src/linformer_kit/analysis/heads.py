@@ -52,39 +52,49 @@ def analyse_head(
     encoder: TextEncoder, texts: Sequence[str], options: HeadsOptions, *, machine: Record
 ) -> Record:
     """The record of one head on the first piece of text, with the E of its layer."""
-    core = _core(encoder)
-    layers = [layer for layer in core.layers if isinstance(layer, EncoderLayer)]
-    heads = layers[0].attention.num_heads
-    _within("layer", options.layer, len(layers))
-    _within("head", options.head, heads)
+    _chosen_layer(encoder, options.layer, options.head)
     length = options.length or min(512, encoder.longest or 512)
     piece = next(pieces(encoder, texts, length))
-    tokens = token_texts(encoder.tokenizer, piece)
-    layer = layers[options.layer - 1]
-    with torch.inference_mode():
-        weights = list(encoder.attentions(piece))[options.layer - 1][options.head - 1]
-        matrices = matrices_of(encoder, core, layer, piece)  # (sides, heads, k, n)
-    matrix = matrices[0, min(options.head - 1, matrices.shape[1] - 1)]
-    rows, exact = weights.tensor_split([len(matrix)], dim=1)  # (n, k), and (n, n) with a window
-    used = rows.mean(0)  # (k)
     return {
         "kind": KIND,
         "model": encoder.name,
         "texts": list(texts),
         "length": length,
-        "layer": options.layer,
-        "head": options.head,
-        "projection": layer.attention.kind,
-        "sharing": layer.attention.sharing,
+        **look_at_head(encoder, piece, layer=options.layer, head=options.head),
+        "machine": machine,
+    }
+
+
+def look_at_head(
+    encoder: TextEncoder, piece: list[int], *, layer: int, head: int, all_matrices: bool = True
+) -> Record:
+    """The attention of one head on token ids, and what the rows are made of.
+
+    layer and head count from 1. `all_matrices`: E of all heads of the layer, else of this one.
+    """
+    chosen = _chosen_layer(encoder, layer, head)
+    tokens = token_texts(encoder.tokenizer, piece)
+    with torch.inference_mode():
+        weights = list(encoder.attentions(piece))[layer - 1][head - 1]
+        matrices = matrices_of(encoder, chosen, piece)  # (sides, heads, k, n)
+    own = min(head - 1, matrices.shape[1] - 1)  # one E may be for all heads
+    matrix = matrices[0, own]
+    rows, exact = weights.tensor_split([len(matrix)], dim=1)  # (n, k), and (n, n) with a window
+    used = rows.mean(0)  # (k)
+    shown = range(matrices.shape[1]) if all_matrices else [own]
+    return {
+        "layer": layer,
+        "head": head,
+        "projection": chosen.attention.kind,
+        "sharing": chosen.attention.sharing,
         "attention": _image(rows, squares=False),
-        **_exact(exact, layer.attention),
+        **_exact(exact, chosen.attention),
         "matrices": [
-            {"name": _name(side, head, matrices), **_image(matrices[side, head], squares=True)}
+            {"name": _name(side, one, matrices), **_image(matrices[side, one], squares=True)}
             for side in range(matrices.shape[0])
-            for head in range(matrices.shape[1])
+            for one in shown
         ],
         "rows": [_row(matrix[row], tokens, float(used[row])) for row in range(len(matrix))],
-        "machine": machine,
     }
 
 
@@ -106,46 +116,65 @@ def _exact(weights: Tensor, attention: LinformerAttention) -> Record:
     }
 
 
-def matrices_of(
-    encoder: TextEncoder, core: LinformerEncoder, layer: EncoderLayer, piece: list[int]
-) -> Tensor:
+def matrices_of(encoder: TextEncoder, layer: EncoderLayer, piece: list[int]) -> Tensor:
     """E and F as they are applied to this text: (sides, heads, k, n).
 
     A projection applied to the identity is its matrix, wherever it comes from.
     """
+    core: LinformerEncoder = encoder.model.encoder
     number = list(core.layers).index(layer)
     projection = layer.attention.projection or core.projection
     assert projection is not None
-    ids = torch.tensor([piece])
+    ids = torch.tensor([piece], device=encoder.model.device)
     hidden = encoder.model(
         input_ids=ids, attention_mask=torch.ones_like(ids), output_hidden_states=True
     ).hidden_states[number]
     compression = projection(layer.attention_input(hidden), None, rows=layer.attention.k)
-    matrices: Tensor = compression.compress_input(torch.eye(len(piece))[None])[0]
+    identity = torch.eye(len(piece), device=ids.device)[None]
+    matrices: Tensor = compression.compress_input(identity)[0]
     return matrices
 
 
-def _core(encoder: TextEncoder) -> LinformerEncoder:
+def layers_with_matrix(encoder: TextEncoder) -> dict[int, EncoderLayer]:
+    """The layers that have an E to look at, by their numbers from 1; a ValueError if none has."""
     core = getattr(encoder.model, "encoder", None)
     if not isinstance(core, LinformerEncoder):
         raise ValueError(
             f"{encoder.name} is no Linformer, and has no E to look at: got model_type "
             f"{encoder.model.config.model_type!r}. `linformer spectrum` looks into any encoder."
         )
-    layers = [layer.attention for layer in core.layers if isinstance(layer, EncoderLayer)]
-    if not all(layer.k for layer in layers if layer.kind != "full"):
+    layers = [layer for layer in core.layers if isinstance(layer, EncoderLayer)]
+    found = {
+        number: layer
+        for number, layer in enumerate(layers, start=1)
+        if layer.attention.k and layer.attention.kind not in ("full", *NOT_A_MATRIX)
+    }
+    if found:
+        return found
+    kinds = {layer.attention.kind for layer in layers} - {"full"}
+    if kinds and not kinds & set(NOT_A_MATRIX):
         raise ValueError(
-            f"{encoder.name} has a layer with k=0, a window and no E to look at. "
+            f"{encoder.name} has k=0 in every layer, a window and no E to look at. "
             "`linformer spectrum` looks into it."
         )
-    kind = layers[0].kind
-    if kind in ("full", *NOT_A_MATRIX):
-        reason = "the vanilla Transformer" if kind == "full" else "which is no matrix"
+    kind = next(iter(kinds), "full")
+    reason = "the vanilla Transformer" if kind == "full" else "which is no matrix"
+    raise ValueError(
+        f"{encoder.name} has projection={kind!r}, {reason}: there is no E to look at. "
+        "`linformer spectrum` looks into it."
+    )
+
+
+def _chosen_layer(encoder: TextEncoder, layer: int, head: int) -> EncoderLayer:
+    found = layers_with_matrix(encoder)
+    _within("layer", layer, len(encoder.model.encoder.layers))
+    if layer not in found:
         raise ValueError(
-            f"{encoder.name} has projection={kind!r}, {reason}: there is no E to look at. "
-            "`linformer spectrum` looks into it."
+            f"layer {layer} of {encoder.name} has no E to look at, as it has full attention or "
+            f"k=0. Use --layer {', '.join(map(str, found))}."
         )
-    return core
+    _within("head", head, found[layer].attention.num_heads)
+    return found[layer]
 
 
 def _within(name: str, value: int, most: int) -> None:

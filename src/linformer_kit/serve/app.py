@@ -18,8 +18,9 @@ from .api_errors import ApiError, api_error_of
 from .docs_page import docs_page
 from .events import Json
 from .guard import FORM, JSON, Guard
+from .heads import heads
 from .prediction import predict
-from .schema import CompletionsBody, EmbeddingsBody, PredictBody
+from .schema import CompletionsBody, EmbeddingsBody, HeadsBody, PredictBody
 from .service import Service
 
 if TYPE_CHECKING:
@@ -177,6 +178,17 @@ def _add_api(app: FastAPI, service: Service) -> None:
     )
     async def predict_route(request: Request) -> Response:
         return await predict(service, request)
+
+    @app.post(
+        "/heads",
+        tags=["answers"],
+        summary="What one head of an encoder attends to, on the beginning of a text: the rows of "
+        "E, the window, E, and what each row is made of.",
+        openapi_extra=_body(HeadsBody),
+        responses=ERRORS,
+    )
+    async def heads_route(request: Request) -> Response:
+        return await heads(service, request)
 
     @app.post(
         "/v1/embeddings",

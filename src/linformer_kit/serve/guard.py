@@ -36,6 +36,7 @@ CONTENT_TYPES = {
     "/v1/embeddings": (JSON,),
     "/v1/completions": (JSON,),
     "/predict": (JSON, FORM),
+    "/heads": (JSON,),
 }
 DISCARDED = 4  # times the largest body: bytes of a refused request that are still received
 DISCARDING = 5.0  # seconds for that

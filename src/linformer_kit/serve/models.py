@@ -20,6 +20,7 @@ from ..training.build import MODELS
 from .cost import EncoderCost
 from .exact_batches import SHORTEST, keeps_bits, split_heads
 from .folders import SentenceModel, source_of
+from .heads import HeadView
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from ..config.schema import Task
+    from ..data.overflow import Reading
     from ..predict.tasks import Question, TaskPredictor
 
 Backend = Literal["torch", "onnxruntime", "onnxruntime int8"]
@@ -80,6 +82,7 @@ class ServedModel:
         self.config: Any = self.predictor.model.config
         if onnx is None:
             split_heads(self.predictor.model, self.predictor.config.task)
+        self.head_view = HeadView(name, self.predictor)
         self.cost = _cost(self.predictor)
         self.parameters = _parameters(self.predictor)
         self.extends = onnx is None and model is None
@@ -111,14 +114,19 @@ class ServedModel:
         """A text or token ids, cut as the task reads them. One thread at a time: tokenizers."""
         with self._lock:
             if isinstance(given, str):
-                if not given.strip():
-                    raise UserError("the input is empty.")
+                _check_text(given)
                 return task.encode(given)
             size = self.config.vocab_size
             if not given or not all(0 <= token < size for token in given):
                 raise UserError(f"token ids must be 0 to {size - 1}, and at least one.")
             ids = list(given)
             return task.question(ids, task.overflow.pieces(len(ids)), facts=None)
+
+    def beginning(self, text: str, length: int) -> tuple[list[int], Reading]:
+        """The first tokens of a text for the head view. One thread at a time: tokenizers."""
+        with self._lock:
+            _check_text(text)
+            return self.head_view.piece(text, length)
 
     def batch_key(self, task: TaskPredictor, question: Question, piece: int) -> Any:
         """Pieces with the same key may share a batch; None: alone."""
@@ -171,6 +179,7 @@ class ServedModel:
             "layers": getattr(config, "num_hidden_layers", None),
             "hidden_size": getattr(config, "hidden_size", None),
             "attention": _attention(config),
+            "head_view": self.head_view.describe(),
         }
 
     @property
@@ -179,6 +188,11 @@ class ServedModel:
         own = self.predictor.config.task
         known = [name for name, tasks in EFFECTIVE.items() if own in tasks]
         return [*known, *MORE_OPTIONS.get(self.task, ()), "on_overflow"]
+
+
+def _check_text(text: str) -> None:
+    if not text.strip():
+        raise UserError("the input is empty.")
 
 
 def load_models(

@@ -27,8 +27,32 @@ if TYPE_CHECKING:
 PENDING = 256  # pieces of written text that may wait for a slow client
 
 
-class Prediction(Request):
-    """Questions of one request, and the future of their answers."""
+class Awaited(Request):
+    """A request with one result: a future of the event loop, which the worker resolves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loop = asyncio.get_running_loop()
+        self.result: asyncio.Future[Any] = self._loop.create_future()
+
+    def resolve(self, result: Any) -> None:
+        """By the worker."""
+        self._loop.call_soon_threadsafe(self._resolve, result)
+
+    def failed(self, error: BaseException) -> None:
+        self._loop.call_soon_threadsafe(self._reject, error)
+
+    def _resolve(self, result: Any) -> None:
+        if not self.result.done():
+            self.result.set_result(result)
+
+    def _reject(self, error: BaseException) -> None:
+        if not self.result.done():
+            self.result.set_exception(error)
+
+
+class Prediction(Awaited):
+    """Questions of one request; the result is the list of answers to each."""
 
     def __init__(self, model: ServedModel, task: TaskPredictor, questions: list[Question]) -> None:
         super().__init__()
@@ -38,8 +62,6 @@ class Prediction(Request):
         self.seconds_computing = 0.0
         self._outputs: list[list[Any]] = [[None] * len(each.pieces) for each in questions]
         self._left = sum(len(each.pieces) for each in questions)
-        self._loop = asyncio.get_running_loop()
-        self.answers: asyncio.Future[list[list[dict[str, Any]]]] = self._loop.create_future()
 
     def units(self) -> list[Unit]:
         return [
@@ -58,18 +80,7 @@ class Prediction(Request):
                 self.task.merge(question, outputs)
                 for question, outputs in zip(self.questions, self._outputs, strict=True)
             ]
-            self._loop.call_soon_threadsafe(self._resolve, merged)
-
-    def failed(self, error: BaseException) -> None:
-        self._loop.call_soon_threadsafe(self._reject, error)
-
-    def _resolve(self, answers: list[list[dict[str, Any]]]) -> None:
-        if not self.answers.done():
-            self.answers.set_result(answers)
-
-    def _reject(self, error: BaseException) -> None:
-        if not self.answers.done():
-            self.answers.set_exception(error)
+            self.resolve(merged)
 
 
 class PieceUnit(Unit):

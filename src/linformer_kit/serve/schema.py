@@ -20,6 +20,7 @@ Token = Annotated[int, Field(ge=0, le=limits.VOCABULARY)]
 Tokens = Annotated[list[Token], Field(min_length=1)]
 Number = float
 Features = list[Number] | list[list[Number]]
+HEAD_TOKENS = 512  # of a text whose attention is shown: more cannot be told apart in an image
 
 
 class RequestBody(BaseModel):
@@ -57,6 +58,17 @@ class PredictBody(RequestBody):
     on_overflow: Annotated[
         OnOverflow | None, Field(description="For texts longer than the model reads.")
     ] = None
+
+
+class HeadsBody(RequestBody):
+    """A text and a head of an encoder. Which there are: head_view of /v1/models."""
+
+    input: Annotated[str, Field(description="A text; its beginning is looked at.")]
+    layer: Annotated[int, Field(ge=1, le=limits.LAYERS, description="From 1.")] = 1
+    head: Annotated[int, Field(ge=1, le=limits.WIDTH, description="From 1.")] = 1
+    length: Annotated[
+        int, Field(ge=8, le=HEAD_TOKENS, description="Tokens of the text, at most.")
+    ] = 128
 
 
 class EmbeddingsBody(RequestBody):

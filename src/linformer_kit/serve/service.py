@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request as HttpRequest
 
+    from ..data.overflow import Reading
     from ..predict.tasks import Question, TaskPredictor
     from .generation import Sampling
     from .models import ServedModel
-    from .requests import Written
+    from .requests import Awaited, Written
     from .settings import Settings
 
 Given = str | list[int]
@@ -109,25 +110,49 @@ class Service:
         )
         request = Prediction(model, task, questions)
         self.scheduler.submit(request.units())
+        answers = await self.result_of(http, request)
+        made = Answered(answers, questions, request.seconds_computing)
+        self.metrics.tokens_read.labels(model.name).inc(made.tokens_read)
+        return made
+
+    async def result_of(self, http: HttpRequest, request: Awaited) -> Any:
+        """What the worker makes of a request; it is given up if the client goes or time is up."""
         gone = asyncio.create_task(_until_gone(http))
         try:
-            waited: set[asyncio.Future[Any]] = {request.answers, gone}
+            waited: set[asyncio.Future[Any]] = {request.result, gone}
             await asyncio.wait(
                 waited,
                 timeout=self._left(http),
                 return_when=asyncio.FIRST_COMPLETED,
             )
-            if not request.answers.done():
+            if not request.result.done():
                 if gone.done():
                     raise asyncio.CancelledError
                 raise time_is_up(self.settings.time_limit)
-            answers = request.answers.result()
+            return request.result.result()
         finally:
             request.cancelled = True
             gone.cancel()
-        made = Answered(answers, questions, request.seconds_computing)
-        self.metrics.tokens_read.labels(model.name).inc(made.tokens_read)
-        return made
+
+    async def beginning(
+        self, model: ServedModel, text: str, length: int
+    ) -> tuple[list[int], Reading]:
+        """The first tokens of a text, for the head view, and how many of all these are."""
+        try:
+            piece, reading = await asyncio.to_thread(model.beginning, text, length)
+        except Exception as error:
+            raise api_error_of(error, param="input") from error
+        self._check_tokens(reading.tokens_total)
+        return piece, reading
+
+    def _check_tokens(self, tokens: int) -> None:
+        if tokens > self.settings.max_tokens:
+            raise too_large(
+                f"a request may have {self.settings.max_tokens:,} tokens: this has more. "
+                "Send less, or start the server with a larger --max-tokens.",
+                code="too_many_tokens",
+                param="input",
+            )
 
     def _questions(
         self,
@@ -154,13 +179,7 @@ class Service:
                 where = "input" if len(inputs) == 1 else f"input[{number}]"
                 raise api_error_of(error, param=where) from error
             tokens += questions[-1].reading.tokens_total
-            if tokens > self.settings.max_tokens:
-                raise too_large(
-                    f"a request may have {self.settings.max_tokens:,} tokens: this has more. "
-                    "Send less, or start the server with a larger --max-tokens.",
-                    code="too_many_tokens",
-                    param="input",
-                )
+            self._check_tokens(tokens)
         return task, questions
 
     async def generation(

@@ -1,6 +1,6 @@
 // The answers of each task.
 
-import { bar, copyButton, counted, el, fillWithBlocks, longList, percent, plainBlocks, safeIndex, textBox, whole } from "./dom.js";
+import { bar, copyButton, counted, el, fillWithBlocks, longList, percent, plainBlocks, safeIndex, textBox, visible, whole } from "./dom.js";
 
 const COLOURS = 8;
 const AROUND = 90; // characters shown on each side of a mask
@@ -37,12 +37,6 @@ function occurrences(text, part) {
   if (!part) return found;
   for (let at = text.indexOf(part); at >= 0; at = text.indexOf(part, at + part.length)) found.push(at);
   return found;
-}
-
-// A token whose spaces and line breaks can be seen.
-function visible(text) {
-  const shown = text.trim().replace(/\r?\n/g, "↵").replace(/\t/g, "⇥");
-  return shown || (text.includes("\n") ? "↵" : "␣");
 }
 
 export function textPart(text, label, signal) {

@@ -42,6 +42,12 @@ export function bar(share, kind = "") {
   return el("div", { class: "bar", "aria-hidden": "true" }, fill);
 }
 
+// A token whose spaces and line breaks can be seen.
+export function visible(text) {
+  const shown = text.trim().replace(/\r?\n/g, "↵").replace(/\t/g, "⇥");
+  return shown || (text.includes("\n") ? "↵" : "␣");
+}
+
 export function countWords(text) {
   let words = 0;
   let inside = false;

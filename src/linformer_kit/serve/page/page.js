@@ -4,6 +4,8 @@ import { fillPart, passagePart, scoreList, tagPart, textPart } from "./answers.j
 import { RequestError, request, requestJson, streamedEvents, useTokenPrompt } from "./api.js";
 import { DocumentInput } from "./document_input.js";
 import { byId, counted, duration, el, whole } from "./dom.js";
+import { asRequestError, failurePart } from "./failure.js";
+import { HeadView } from "./heads.js";
 import { OptionFields } from "./options.js";
 import { PassageVectors } from "./passages.js";
 import { readingPart, timePart } from "./reading.js";
@@ -25,6 +27,7 @@ const errorBox = byId("error");
 const options = new OptionFields();
 const vectors = new PassageVectors();
 const input = new DocumentInput({ changed: () => {}, failed: (title, message) => showError(new RequestError(title, message)) });
+const headView = new HeadView(() => input.text);
 let models = [];
 let running = null; // the AbortController of what runs
 
@@ -42,7 +45,9 @@ async function start() {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) run();
   });
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Escape" && running && !byId("token").open) cancel();
+    if (event.key !== "Escape" || byId("token").open) return;
+    cancel();
+    headView.cancel();
   });
   byId("cancel").addEventListener("click", cancel);
   byId("model").addEventListener("change", showModel);
@@ -85,6 +90,7 @@ function showModel() {
   byId("mask").textContent = `Insert ${model.mask_token}`;
   byId("hint").textContent = hint(model);
   options.show(model);
+  headView.show(model);
   answer.replaceChildren(el("p", { class: "empty" }, "The answer appears here, with how much of the document was read and how long it took."));
 }
 
@@ -228,27 +234,12 @@ function showError(error, again = null) {
   byId("query").removeAttribute("aria-invalid");
   options.mark(error?.param ?? null);
   if (!error) return;
-  if (!(error instanceof RequestError)) {
-    console.error(error);
-    error = new RequestError("The page failed", error.message);
-  }
+  error = asRequestError(error);
   if (error.param === "input") byId("document").setAttribute("aria-invalid", "true");
   if (error.param === "query") byId("query").setAttribute("aria-invalid", "true");
-  const box = el("div", { class: "box error" }, el("p", { class: "strong" }, error.title), el("p", {}, error.message));
-  if (again && [null, 401, 408, 429, 503].includes(error.status) && error.param === null) {
-    const button = el("button", { type: "button" }, "Try again");
-    button.addEventListener("click", () => again());
-    box.append(button);
-    if (error.retryAfter !== null) countDown(button, error.retryAfter);
-  }
+  const box = failurePart(error, again);
   errorBox.append(box);
   if (box.getBoundingClientRect().top > window.innerHeight * 0.9) box.scrollIntoView({ block: "center" });
-}
-
-// The seconds of Retry-After on the button, which can be pressed all the same.
-function countDown(button, seconds) {
-  button.textContent = seconds > 0 ? `Try again (in ${counted(seconds, "second")})` : "Try again";
-  if (seconds > 0) setTimeout(() => countDown(button, seconds - 1), 1000);
 }
 
 start();
