@@ -171,15 +171,33 @@ def test_a_window_that_covers_the_input_is_full_attention(kind, masked):
 
 
 @EVERY_KIND
+@pytest.mark.parametrize("heads", [4, 2])
 @pytest.mark.parametrize("seen", [0, 1])
-@pytest.mark.parametrize("length", [1, 3, 6, 7])
-def test_in_inference_a_covered_input_equals_the_reference(kind, seen, length):
-    layer = built(kind, window=3, global_tokens=seen).eval()
-    x = rows_of(3, length)
+def test_in_inference_a_short_input_equals_the_reference(kind, seen, heads, monkeypatch):
+    """Up to 4 positions are covered by the window, up to 10 are one call of the kernel."""
+    called: list[int] = []
+    one_call = window_attention.attend_in_one_call
+    monkeypatch.setattr(
+        window_attention,
+        "attend_in_one_call",
+        lambda query, *given, **sizes: (
+            called.append(query.shape[1]) or one_call(query, *given, **sizes)
+        ),
+    )
+    layer = built(kind, global_tokens=seen, num_kv_heads=heads, max_length=14).eval()
+    for length in (1, 3, 4, 5, 7, 10, 11, 14):
+        x, mask = rows_of(3, length), holes(length)
+        with torch.no_grad():
+            assert_close(layer(x), expected(layer, x))
+            assert_close(layer(x, mask=mask), expected(layer, x, mask))
+            assert_close(layer(x), expected(layer, x))  # what is cached does not depend on masks
+    assert set(called) == {5, 7, 10}
+
+
+def test_in_inference_a_short_sample_without_real_positions_is_zero():
+    layer, mask = built("mean", max_length=14).eval(), torch.zeros(1, 7, dtype=torch.bool)
     with torch.no_grad():
-        assert_close(layer(x), expected(layer, x))
-        mask = holes(length)
-        assert_close(layer(x, mask=mask), expected(layer, x, mask))
+        assert layer(rows_of(1, 7), mask=mask).eq(0).all()
 
 
 def test_a_covered_input_is_checked_as_others_are():

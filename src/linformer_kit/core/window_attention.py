@@ -25,6 +25,7 @@ D head size, M model size.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -51,6 +52,7 @@ from .window_rows import (
     used_window,
     weight_dropout,
 )
+from .window_short import attend_in_one_call, is_inference, is_short
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
@@ -104,12 +106,14 @@ def forward(
         raise not_cross_attention(layer)
     if _window_covers(layer, x):
         return zero_padding(_attend_to_all(layer, x, mask, projection), mask)
-    if use_cpu_window(layer, x):
+    if not is_short(layer, x) and use_cpu_window(layer, x):
         return zero_padding(
             window_layer_on_cpu(layer, zero_padding(x, mask), mask, projection), mask
         )
     query, key, value, rows = window_heads(layer, x, mask, projection)
-    mixed = attend_with_window(
+    drop = weight_dropout(layer)
+    attend = attend_in_one_call if is_short(layer, x) else partial(attend_with_window, drop=drop)
+    mixed = attend(
         query,
         key,
         value,
@@ -119,7 +123,6 @@ def forward(
         global_tokens=layer.global_tokens,
         mask=mask,
         segment=segment_of(layer, projection),
-        drop=weight_dropout(layer),
     )
     return zero_padding(layer.out_proj(mixed.flatten(2)), mask)
 
@@ -132,9 +135,7 @@ def _window_covers(layer: LinformerAttention, x: Tensor) -> bool:
     """
     length = x.shape[1]
     return (
-        not torch.is_grad_enabled()
-        and not layer.training
-        and not torch.compiler.is_compiling()
+        is_inference(layer)
         and length <= 2 * used_window(layer)
         and (layer.max_length is None or length <= layer.max_length)
     )
