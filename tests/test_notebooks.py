@@ -31,6 +31,23 @@ def test_a_notebook_is_a_jupytext_file_that_ends_in_a_picture(path):
     assert (FOLDER / "pictures" / pictures[0]).is_file()
 
 
+def test_the_readme_lists_every_notebook_with_its_title_and_picture():
+    rows = re.findall(
+        r"^\| \[(.+)\]\((.+\.py)\) \| \[.+\]\(pictures/(.+\.png)\) \|$",
+        (FOLDER / "README.md").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+    found = []
+    for path in NOTEBOOKS:
+        text = path.read_text(encoding="utf-8")
+        title = re.search(r"^# # (.+)$", text, re.MULTILINE)
+        picture = re.search(r'savefig\("pictures/([\w-]+\.png)"', text)
+        assert title
+        assert picture
+        found.append((title[1], path.name, picture[1]))
+    assert rows == found
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_what_a_notebook_imports_from_the_package_is_there(path):
     tree = ast.parse(path.read_text(encoding="utf-8"))
