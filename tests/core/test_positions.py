@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from linformer_kit.core import positions as core_positions
 from linformer_kit.core.positions import LearnedPositions, SinusoidalPositions, build_positions
 
 
@@ -32,8 +33,10 @@ def test_learned_positions_are_added_and_end():
         positions(torch.randn(1, 6, 2))
 
 
+@pytest.mark.parametrize("chunk", [2, 2**16])
 @pytest.mark.parametrize("kind", ["learned", "sinusoidal"])
-def test_rows_may_stand_anywhere(kind):
+def test_rows_may_stand_anywhere(kind, chunk, monkeypatch):
+    monkeypatch.setattr(core_positions, "CHUNK", chunk)
     positions = build_positions(kind, 9, 4)
     x = torch.randn(2, 3, 4)
     place = torch.tensor([[2, 3, 4], [0, 0, 8]])

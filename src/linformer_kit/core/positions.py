@@ -71,10 +71,14 @@ class SinusoidalPositions(nn.Module):
         """x (B, N, M) -> (B, N, M). `position` (B or 1, N), by default 0 ... N-1."""
         if position is None:
             position = torch.arange(x.shape[1], device=x.device)
-        if position.shape[-1] <= CHUNK or not eager_on_cpu(x):
+        length = position.shape[-1]
+        if length <= CHUNK or not eager_on_cpu(x):
             return x + self._rows(position, x.dtype)
-        chunks = [self._rows(some, x.dtype) for some in position.split(CHUNK, dim=-1)]
-        return x + torch.cat(chunks, dim=-2)
+        rows = x.new_empty(*position.shape, self.dim)  # with a list of chunks they were there twice
+        for start in range(0, length, CHUNK):
+            some = slice(start, start + CHUNK)
+            rows[..., some, :] = self._rows(position[..., some], x.dtype)
+        return x + rows
 
     def _rows(self, position: Tensor, dtype: torch.dtype) -> Tensor:
         angle = angles(position, self.dim // 2)  # (N, M/2) or (B or 1, N, M/2)
