@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from linformer_kit import machine_memory
 from linformer_kit.machine_memory import (
     available_memory,
     ran_out_of_memory,
+    release_freed_memory,
     require_memory,
     total_memory,
 )
@@ -95,3 +98,18 @@ def test_want_of_memory_is_recognised_whatever_raises_it():
     assert ran_out_of_memory(OSError(12, "Cannot allocate memory"))
     assert not ran_out_of_memory(RuntimeError("shapes differ"))
     assert not ran_out_of_memory(ValueError("not enough memory"))
+
+
+def _resident() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc")
+def test_gaps_between_blocks_in_use_are_given_back():
+    blocks = [bytearray(b"x") * 100_000 for _ in range(1000)]  # too small for pages of their own
+    kept = blocks[::50]
+    before = _resident()
+    del blocks
+    assert release_freed_memory()
+    assert before - _resident() > 70_000_000
+    assert all(block == b"x" * 100_000 for block in kept)

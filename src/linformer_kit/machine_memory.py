@@ -1,7 +1,10 @@
-"""How much memory this process may use, and whether it ran out. Imports no torch."""
+"""How much memory this process may use, whether it ran out, and giving back what was freed. Imports
+no torch.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import sys
@@ -49,6 +52,20 @@ def ran_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, OSError):
         return error.errno == errno.ENOMEM
     return isinstance(error, RuntimeError) and any(part in str(error) for part in NO_MEMORY)
+
+
+def release_freed_memory() -> bool:
+    """Return freed pages of the heap to the system; whether the C library can (glibc).
+
+    glibc keeps what is freed between blocks that are in use. Tensors of ever new sizes leave such
+    gaps, so that a process that runs for long grows towards the sum of its peaks.
+    """
+    try:
+        trim = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library
+        return False
+    trim(0)
+    return True
 
 
 def _gigabytes(size: int) -> str:

@@ -11,6 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from linformer_kit.machine_memory import release_freed_memory
+from linformer_kit.serve import service
 from linformer_kit.serve.models import load_models
 
 from .servers import Server, local, wait_for
@@ -83,6 +85,18 @@ def test_a_folder_that_is_removed_changes_no_answer(runs, tmp_path):
         shutil.rmtree(folder)
         assert client.post("/predict", json=body).json()["results"] == before
         assert client.get("/v1/models/embed").status_code == 200
+
+
+def test_freed_memory_is_given_back_while_serving(models, monkeypatch):
+    released = []
+    monkeypatch.setattr(service, "RELEASE_EVERY", 0.0)
+    monkeypatch.setattr(
+        service, "release_freed_memory", lambda: released.append(release_freed_memory())
+    )
+    with local({"embed": models["embed"]}) as started, started.client() as client:
+        for _ in range(3):
+            assert client.post("/predict", json={"input": TEXT}).status_code == 200
+    assert len(released) >= 3
 
 
 JUNK = st.recursive(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import transformers
 from sentence_transformers import SentenceTransformer
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from linformer_kit.convert import linformerize, save_linformerized
 from linformer_kit.errors import UserError
 from linformer_kit.models import LinformerConfig, LinformerForEmbedding, LinformerModel
 from linformer_kit.models.load import load_tokenizer
@@ -87,6 +89,74 @@ def test_int8_is_near_and_an_exported_file_is_served(models, runs, tmp_path):
     assert (whole.backend, rounded.backend) == ("onnxruntime", "onnxruntime int8")
     np.testing.assert_allclose(vector(whole), vector(models["embed"]), atol=1e-5)
     assert vector(rounded) @ vector(models["embed"]) > 0.99
+
+
+def swapped_folder(runs, folder, kind, **more):
+    """A tiny BERT of transformers with swapped attention, and a tokenizer beside it."""
+    tokenizer = load_tokenizer(runs("mlm").model_folder("best"))
+    config = transformers.BertConfig(
+        vocab_size=len(tokenizer), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=32, max_position_embeddings=64, pad_token_id=tokenizer.pad_token_id,
+        **more,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = linformerize(getattr(transformers, kind)(config).eval(), max_length=48, k=4, window=2)
+    save_linformerized(model, folder)
+    tokenizer.save_pretrained(folder)
+    return model, tokenizer
+
+
+def test_a_model_with_swapped_attention_is_served(runs, tmp_path):
+    text = "The old dog runs over the <mask>ill"
+    fill, tokenizer = swapped_folder(runs, tmp_path / "fill", "BertForMaskedLM")
+    names = {0: "no", 1: "yes", 2: "perhaps"}
+    kind = "BertForSequenceClassification"
+    classify, _ = swapped_folder(runs, tmp_path / "classify", kind, id2label=names)
+    iob = {0: "O", 1: "B-animal", 2: "I-animal"}
+    swapped_folder(runs, tmp_path / "tag", "BertForTokenClassification", id2label=iob)
+    folders = [str(tmp_path / name) for name in ("fill", "classify", "tag")]
+    served = load_models(folders, say=silent)
+    assert [each.longest for each in served.values()] == [48, 48, 48]
+    batch = tokenizer(text, return_tensors="pt")
+    ids = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    with torch.no_grad():
+        place = int((ids["input_ids"][0] == tokenizer.mask_token_id).nonzero())
+        likely = fill(**ids).logits[0, place].softmax(-1)
+        labels = classify(**ids).logits[0].softmax(-1)
+    with local(served) as started, started.client() as client:
+
+        def ask(model, **more):
+            body = {"model": model, "input": text, **more}
+            return client.post("/predict", json=body).json()
+
+        got = ask("fill", top=3)
+        scores = [each["score"] for each in got["results"][0]["answers"]]
+        np.testing.assert_allclose(scores, likely.topk(3).values, atol=1e-6)
+        assert got["full_attention"] is None
+        found = {each["text"]: each["score"] for each in ask("classify")["results"][0]["answers"]}
+        wanted = {names[number]: float(score) for number, score in enumerate(labels)}
+        assert found == pytest.approx(wanted, abs=1e-6)
+        long = {"model": "tag", "input": text * 5}
+        assert client.post("/predict", json=long).json()["tokens_read"] > 100
+        refused = client.post("/heads", json={"model": "fill", "input": text})
+    assert refused.status_code == 400
+    assert "is no Linformer" in refused.json()["error"]["message"]
+
+
+def test_models_with_swapped_attention_that_cannot_be_served_say_why(runs, tmp_path):
+    swapped_folder(runs, tmp_path / "plain", "BertModel")
+    with pytest.raises(UserError, match=r"holds BertModel with swapped attention: .*ForMaskedLM"):
+        load_models([str(tmp_path / "plain")], say=silent)
+    swapped_folder(runs, tmp_path / "fill", "BertForMaskedLM")
+    with pytest.raises(UserError, match="not exported"):
+        load_models([str(tmp_path / "fill")], backend="onnxruntime", say=silent)
+    (tmp_path / "fill" / "tokenizer.json").unlink()
+    with pytest.raises(UserError, match=r"no tokenizer\.json.*save_pretrained"):
+        load_models([str(tmp_path / "fill")], say=silent)
+    names = {0: "B-animal", 1: "O", 2: "I-animal"}
+    swapped_folder(runs, tmp_path / "tag", "BertForTokenClassification", id2label=names)
+    with pytest.raises(UserError, match="must have the labels O, then B-TYPE"):
+        load_models([str(tmp_path / "tag")], say=silent)
 
 
 def test_folders_that_cannot_be_served_are_refused(runs, tmp_path):

@@ -71,7 +71,7 @@ def load_encoder(name: str) -> TextEncoder:
     check_weights(model, info, name, optional=("pooler",))  # a file may contain a head too
     with user_input(f"cannot load the tokenizer of {name}"), quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-    return TextEncoder(name, model.eval(), tokenizer, _longest(config, tokenizer))
+    return TextEncoder(name, model.eval(), tokenizer, longest_input(config, tokenizer))
 
 
 def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[list[int]]:
@@ -167,7 +167,8 @@ def _check_encoder(name: str, config: Any) -> None:
     )
 
 
-def _longest(config: Any, tokenizer: Any) -> int | None:
+def longest_input(config: Any, tokenizer: Any) -> int | None:
+    """The most tokens that an encoder takes, by its positions; None if it has no such limit."""
     positions = getattr(config, "max_position_embeddings", None)
     if positions is None:
         return None

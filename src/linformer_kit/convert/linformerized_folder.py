@@ -91,6 +91,11 @@ def load_linformerized(folder: str | Path, *, into: nn.Module | None = None) -> 
     return into
 
 
+def longest_swapped(model: nn.Module) -> int:
+    """The shortest max_length among the swapped attention modules of a model."""
+    return min(_settings(each.module).max_length for each in attentions(model) if each.swapped)
+
+
 def _settings(module: nn.Module) -> Settings:
     child = getattr(module, CHILD)
     return replace(child.settings, max_length=child.max_length or child.settings.max_length)

@@ -1,4 +1,6 @@
-"""Folders that can be served: runs, models of this package, models of sentence-transformers."""
+"""Folders that can be served: runs, models of this package, models of sentence-transformers, and
+Hugging Face models whose attention was swapped in place.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +8,12 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from ..analysis.encoders import longest_input
 from ..config.schema import RunConfig
+from ..convert.linformerized_folder import SETTINGS_FILE, load_linformerized, longest_swapped
+from ..data.iob import label_names, types_of
 from ..errors import UserError
-from ..models.load import architectures
+from ..models.load import architectures, load_tokenizer
 from ..models.sentence_files import MODULES
 from ..runs.folder import RunFolder
 from ..training.build import MODELS
@@ -22,6 +27,13 @@ if TYPE_CHECKING:
     from ..predict.answers import Source
 
 ONNX = ".onnx"
+# Classes of transformers with swapped attention, by how their names end. An embedding model has no
+# class of its own there: how its rows become a vector is not said.
+SWAPPED: dict[str, Task] = {
+    "ForMaskedLM": "mlm",
+    "ForSequenceClassification": "classify",
+    "ForTokenClassification": "tag",
+}
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,9 @@ def source_of(path: Path) -> tuple[Source, Path | None, Any]:
             path = path.parent
     if (path / "config.yaml").is_file():
         return RunFolder.existing(path), onnx, None
+    if (path / SETTINGS_FILE).is_file() and onnx is None:
+        source, model = _swapped(path)
+        return source, None, model
     names = architectures(path)
     for task, kind in MODELS.items():
         if kind.__name__ in names:
@@ -84,10 +99,39 @@ def source_of(path: Path) -> tuple[Source, Path | None, Any]:
             ).max_position_embeddings
             return ModelFolder(path, task, length), onnx, None
     if (path / MODULES).is_file() and onnx is None:
-        model = SentenceModel(path)
-        return ModelFolder(path, "embed", model.embedder.longest), None, model
+        theirs = SentenceModel(path)
+        return ModelFolder(path, "embed", theirs.embedder.longest), None, theirs
     known = ", ".join(kind.__name__ for kind in MODELS.values())
     raise UserError(
         f"{path} holds {' or '.join(names) or 'no model'}: what can be served is a run, one of "
-        f"{known}, or a folder of sentence-transformers ({MODULES})."
+        f"{known}, a folder of sentence-transformers ({MODULES}), or one of save_linformerized "
+        f"({SETTINGS_FILE})."
     )
+
+
+def _swapped(path: Path) -> tuple[ModelFolder, Any]:
+    """A folder of `save_linformerized`, with the tokenizer beside it, and its model."""
+    tokenizer = load_tokenizer(path)
+    if tokenizer is None:
+        raise UserError(
+            f"{path} has no tokenizer.json, which its model needs. Save the tokenizer of the "
+            "original there, with tokenizer.save_pretrained."
+        )
+    model: Any = load_linformerized(path)
+    name = type(model).__name__
+    task = next((task for end, task in SWAPPED.items() if name.endswith(end)), None)
+    if task is None:
+        raise UserError(
+            f"{path} holds {name} with swapped attention: of such folders those can be served "
+            f"whose class ends in {', '.join(SWAPPED)}."
+        )
+    if task == "tag":
+        labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
+        if labels != label_names(types_of(labels)):
+            raise UserError(
+                f"{path} must have the labels O, then B-TYPE and I-TYPE of each type: got "
+                f"{', '.join(labels)[:200]}."
+            )
+    most = longest_swapped(model)
+    positions = longest_input(model.config, tokenizer)
+    return ModelFolder(path, task, most if positions is None else min(most, positions)), model

@@ -72,8 +72,8 @@ class ServedModel:
         elif backend != "torch":
             if model is not None:
                 raise UserError(
-                    f"{path} is a folder of sentence-transformers, which is not exported. Leave "
-                    "out --onnx."
+                    f"{path} is a model of sentence-transformers or one with swapped attention, "
+                    "which is not exported. Leave out --onnx."
                 )
             onnx = _exported(path, self, say)
         self.predictor = Predictor(source, options=Options(), onnx=onnx, model=model)
@@ -241,12 +241,13 @@ def _exported(path: Path, model: ServedModel, say: Callable[[str], None]) -> Pat
 
 
 def _cost(predictor: Predictor) -> EncoderCost | None:
-    if isinstance(predictor.model, SentenceModel):
-        from ..models import LinformerModel
+    from ..models import LinformerConfig, LinformerModel
 
-        ours = getattr(predictor.model.config, "model_type", None) == "linformer"
-        return EncoderCost.of(LinformerModel, predictor.model.config) if ours else None
-    return EncoderCost.of(MODELS[predictor.config.task], predictor.model.config)
+    if not isinstance(predictor.model.config, LinformerConfig):
+        return None
+    theirs = isinstance(predictor.model, SentenceModel)
+    kind = LinformerModel if theirs else MODELS[predictor.config.task]
+    return EncoderCost.of(kind, predictor.model.config)
 
 
 def _parameters(predictor: Predictor) -> int:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..machine_memory import release_freed_memory
 from ..predict.answers import Options
 from .api_errors import ApiError, api_error_of, invalid, time_is_up, too_large
 from .metrics import Metrics
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from .generation import Sampling
     from .models import ServedModel
     from .requests import Awaited, Written
+    from .scheduler import Unit
     from .settings import Settings
 
 Given = str | list[int]
+RELEASE_EVERY = 10.0  # seconds of work after which freed memory is given back to the system
 
 
 @dataclass(frozen=True)
@@ -56,10 +59,18 @@ class Service:
         self.scheduler = Scheduler(
             tokens_per_batch=settings.tokens_per_batch,
             deadline=settings.deadline,
-            seen=self.metrics.saw,
+            seen=self._saw,
         )
+        self._released = time.monotonic()
         self.metrics.watch(self.scheduler)
         self.ready = False
+
+    def _saw(self, batch: Sequence[Unit], seconds: float) -> None:
+        """By the worker, after each batch."""
+        self.metrics.saw(batch, seconds)
+        if time.monotonic() - self._released > RELEASE_EVERY:
+            release_freed_memory()
+            self._released = time.monotonic()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
