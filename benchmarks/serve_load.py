@@ -206,7 +206,9 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=0, help="of the server; 0: its default")
-    parser.add_argument("--only-mixed", action="store_true", help="the first part of load alone")
+    parser.add_argument(
+        "--only", choices=("mixed", "short", "long"), nargs="+", help="parts of load"
+    )
     given = parser.parse_args()
     if given.what == "models":
         make_models(given.folders[0])
@@ -218,14 +220,14 @@ def main() -> None:
         if given.what == "stream":
             print(json.dumps(stream(server, ours, given.tokens)), flush=True)
             return
-        jobs = [
-            (ours, 100, 8000, given.seconds, CLIENTS),
-            (ours, 10, 30, given.seconds / 6, 1),
-            (ours, 10, 30, given.seconds / 6, CLIENTS),
-            *((folder.name, 4096, 4096, given.seconds / 6, 4) for folder in given.folders),
-        ]
-        for job in jobs[:1] if given.only_mixed else jobs:
-            print(json.dumps(load(server, *job, given.seed)), flush=True)
+        parts = {
+            "mixed": [(ours, 100, 8000, given.seconds, CLIENTS)],
+            "short": [(ours, 10, 30, given.seconds / 6, clients) for clients in (1, CLIENTS)],
+            "long": [(each.name, 4096, 4096, given.seconds / 6, 4) for each in given.folders],
+        }
+        for part in given.only or parts:
+            for job in parts[part]:
+                print(json.dumps(load(server, *job, given.seed)), flush=True)
     finally:
         server.stop()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
+import sys
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
     from .models import ServedModel
     from .settings import Settings
 
+# Seconds after which a thread that waits for the interpreter gets it. The model's thread gives it
+# up at every operator, and with Python's 5 ms waits for the event loop again and again.
+SWITCH_INTERVAL = 0.0005
 GRACE = 10.0  # seconds beyond the time limit of a request, to end
 
 
@@ -30,6 +34,7 @@ def run_server(
     log_requests: bool = True,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C: no new connections, answers to all accepted requests, end."""
+    sys.setswitchinterval(SWITCH_INTERVAL)
     _, guard = create_app(models, settings)
     if log_requests:
         _log_to_stderr()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .settings import Settings
 
 Given = str | list[int]
-RELEASE_EVERY = 10.0  # seconds of work after which freed memory is given back to the system
+RELEASE_EVERY = 2.0  # seconds of work after which freed memory is given back to the system
 
 
 @dataclass(frozen=True)
