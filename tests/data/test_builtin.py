@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import random
 import re
 
 import pytest
 
-from linformer_kit.data.builtin import BUILTIN, letters, listops, needle
+from linformer_kit.data.builtin import BUILTIN, letters, listops, needle, python_docs
 from linformer_kit.data.spans import read_spans
 from linformer_kit.errors import UserError
 
 
 def first(name, count, seed=0, **options):
     return list(itertools.islice(BUILTIN[name].records(options, seed), count))
+
+
+def test_python_docs_do_not_depend_on_what_a_shell_adds(monkeypatch):
+    def display() -> None:
+        """Shows something, in a notebook."""
+
+    before = list(python_docs._of_builtins())
+    assert "Return the absolute value" in before[0]
+    monkeypatch.setattr(builtins, "display", display, raising=False)
+    assert list(python_docs._of_builtins()) == before
 
 
 def test_python_docs_are_english_prose():

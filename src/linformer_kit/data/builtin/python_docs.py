@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 VERSION = 1
 LEFT_OUT = {"site-packages", "dist-packages", "__pycache__", "test", "tests", "idle_test"}
+# Where the names of builtins, itertools and math come from in every interpreter.
+INTERPRETER = {"builtins", "itertools", "math", "io", "_io", "_sitebuiltins", "_frozen_importlib"}
 
 
 def records(options: dict[str, Any], seed: int) -> Iterator[dict[str, str]]:
@@ -33,6 +35,11 @@ def records(options: dict[str, Any], seed: int) -> Iterator[dict[str, str]]:
             if text:
                 yield {"text": text}
     yield from ({"text": text} for text in _of_builtins())
+
+
+def _home(value: object) -> str:
+    """The module that an object, or its class, comes from."""
+    return getattr(value, "__module__", None) or type(value).__module__
 
 
 def _topics() -> Iterator[str]:
@@ -66,6 +73,8 @@ def _of_builtins() -> Iterator[str]:
         texts = []
         for name in sorted(vars(module)):
             value = getattr(module, name)
+            if _home(value) not in INTERPRETER:  # IPython adds names of its own
+                continue
             members = [value]
             if isinstance(value, type):
                 members += [getattr(value, member, None) for member in sorted(vars(value))]
