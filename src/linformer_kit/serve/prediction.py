@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
+from python_multipart.exceptions import FormParserError
 from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 
@@ -121,8 +122,9 @@ async def _form(http: Request) -> PredictBody:
                     raise invalid("the part with the file must be named file.", param="file")
                 else:
                     values["input"] = _text_of(await value.read())
-    except (MultiPartException, HTTPException) as error:
-        text = getattr(error, "message", None) or getattr(error, "detail", "")
+    except (MultiPartException, HTTPException, FormParserError) as error:
+        # Older versions of Starlette let the parser's own error through.
+        text = getattr(error, "message", None) or getattr(error, "detail", None) or error
         raise invalid(f"the form cannot be read: {text}") from error
     if "input" not in values:
         raise invalid("the form must have a file named file, or the field input.", param="file")
