@@ -106,13 +106,14 @@ def forward(
         raise not_cross_attention(layer)
     if _window_covers(layer, x):
         return zero_padding(_attend_to_all(layer, x, mask, projection), mask)
-    if not is_short(layer, x) and use_cpu_window(layer, x):
+    short = is_short(layer, x)
+    if not short and use_cpu_window(layer, x):
         return zero_padding(
             window_layer_on_cpu(layer, zero_padding(x, mask), mask, projection), mask
         )
     query, key, value, rows = window_heads(layer, x, mask, projection)
     drop = weight_dropout(layer)
-    attend = attend_in_one_call if is_short(layer, x) else partial(attend_with_window, drop=drop)
+    attend = attend_in_one_call if short else partial(attend_with_window, drop=drop)
     mixed = attend(
         query,
         key,

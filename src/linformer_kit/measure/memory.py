@@ -16,7 +16,6 @@ stdout.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import gc
 import importlib
 import json
@@ -28,7 +27,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from ..machine_memory import ran_out_of_memory
+from ..machine_memory import ran_out_of_memory, release_freed_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -187,8 +186,7 @@ def _highest() -> int:
 def _release_free_memory() -> None:
     """Return freed memory to the system: reusing it would hide a part of the work's peak."""
     gc.collect()
-    with contextlib.suppress(OSError, AttributeError):  # glibc alone has it
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
+    release_freed_memory()
 
 
 def _prefer_oom_kill() -> None:
