@@ -8,7 +8,8 @@ classifier for one step that reads them whole (segment means, k 64), and then
 1. compares, on a sample and in turn, batches by length with naive padding: the same documents in
    the order of the file, `--naive-rows` at a time, padded to the longest of them;
 2. answers the whole file by the command, kills it (SIGKILL) after a third, and resumes it: the rows
-   must be those of the input, each once. The peak memory of both processes is that of VmHWM.
+   must be those of the input, each once. The peak memory of the process is told for every tenth of
+   the rows: VmHWM, set back at the start of each tenth.
 
 One JSON record is printed and appended to --out.
 """
@@ -150,30 +151,37 @@ def peak(process: subprocess.Popen[bytes]) -> int:
     return next((1024 * int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
 
 
+def reset_peak(process: subprocess.Popen[bytes]) -> None:
+    """Let VmHWM of a process start again from what it holds now."""
+    try:
+        Path(f"/proc/{process.pid}/clear_refs").write_text("5")
+    except OSError:  # it has ended
+        return
+
+
 def answer_killed_and_resumed(run: RunFolder, documents: Path, out: Path, budget: int) -> Any:
     """The command on the whole file, killed after a third of the documents."""
     line = [sys.executable, "-m", "linformer_kit.cli", "predict", str(run.path)]
     line += ["--file", str(documents), "--out", str(out), "--tokens-per-batch", str(budget)]
     journal = out.with_name(f"{out.name}.predict.json")
     total = sum(1 for _ in csv.reader(documents.open(newline="", encoding="utf-8"))) - 1
-    peaks: dict[str, int] = {}
+    peaks: dict[str, dict[int, int]] = {}
     started = time.perf_counter()
     killed_at = None
     for start in ("killed", "resumed"):
         process = subprocess.Popen(line)
-        highest, marks = 0, {}
+        tenths = peaks.setdefault(start, {})
         while process.poll() is None:
-            highest = max(highest, peak(process))
             done = json.loads(journal.read_bytes())["totals"]["rows"] if journal.exists() else 0
-            for share in (0.1, 0.5, 0.9):
-                if done >= share * total:
-                    marks.setdefault(f"{start}_at_{share}", highest)
+            tenth = min(10 * done // total, 9)
+            if tenths and tenth not in tenths:
+                reset_peak(process)
+            tenths[tenth] = max(tenths.get(tenth, 0), peak(process))
             if start == "killed" and done >= total / 3:
                 os.kill(process.pid, signal.SIGKILL)
                 process.wait()
                 killed_at = done
             time.sleep(0.05)
-        peaks |= marks | {start: highest}
     seconds = time.perf_counter() - started
     with out.open(newline="", encoding="utf-8") as file:
         found = [int(row["id"]) for row in csv.DictReader(file)]
@@ -185,7 +193,10 @@ def answer_killed_and_resumed(run: RunFolder, documents: Path, out: Path, budget
         "totals": totals,
         "seconds": round(seconds, 1),
         "tokens_per_second": round(totals["tokens_total"] / seconds),
-        "peak_mb": {name: round(size / 1e6) for name, size in peaks.items()},
+        "peak_mb_of_tenths": {
+            name: {f"{10 * tenth} %": round(size / 1e6) for tenth, size in sizes.items()}
+            for name, sizes in peaks.items()
+        },
     }
 
 

@@ -53,6 +53,18 @@ TASKS = {
 }
 
 
+def test_every_record_says_the_time_of_training_up_to_its_own_step(tmp_path):
+    folder = train(load(tiny.write(tmp_path, steps=10, eval_every=2, log_every=5)))
+    assert folder is not None
+    lines = [line for line in folder.metrics() if "seconds" in line]
+    assert {line["step"] for line in lines if "validation" in line} >= {2, 4, 6, 8}
+    seconds = [line["seconds"] for line in sorted(lines, key=lambda line: line["step"])]
+    assert seconds[0] > 0
+    assert seconds == sorted(seconds)
+    steps = {line["step"]: line["seconds"] for line in lines}
+    assert len({steps[step] for step in (2, 4, 6, 8)}) == 4
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_trains_evaluates_loads_and_predicts(tmp_path, task):
     auto, metrics, text = TASKS[task]

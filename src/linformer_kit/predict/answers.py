@@ -13,6 +13,7 @@ import torch
 
 from ..config.on_overflow import policy_for
 from ..errors import UserError, user_input
+from ..machine_memory import release_freed_memory
 from ..models.extend import extended
 from ..models.load import load_pretrained, load_tokenizer
 from ..training.build import MODELS
@@ -160,6 +161,7 @@ class Predictor:
                 continue
             pieces = [questions[number].pieces[piece] for number, piece in batch]
             places = [(questions[number].facts, piece) for number, piece in batch]
+            release_freed_memory()  # batches of ever new sizes would let the process grow
             found = self.task.forward(pieces, model, places)
             for (number, piece), output in zip(batch, found, strict=True):
                 outputs[number][piece] = output

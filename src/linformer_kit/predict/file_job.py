@@ -19,6 +19,7 @@ import torch
 from ..data.files import MB, PACKED
 from ..data.records import BY_SUFFIX
 from ..errors import UserError, user_input
+from ..machine_memory import release_freed_memory
 from ..runs.manifest import MANIFEST
 from .inputs import STDIN, Input, Row, kind_of_input
 from .journal import Journal, locked, partial_of
@@ -162,7 +163,9 @@ class _Job:
                 except UserError as error:
                     row = Row(row.place, row.text, row.raw, str(error))
             pool.append((row, question))
-            size += len(row.text or "")
+            before, size = size, size + len(row.text or "")
+            if size // MB > before // MB:  # what the tokenizer has freed
+                release_freed_memory()
             if tokens >= limit or len(pool) >= ROWS or size >= MB * POOL:
                 yield pool
                 pool, tokens, size = [], 0, 0

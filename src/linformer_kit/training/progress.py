@@ -113,7 +113,7 @@ class Logging(TrainerCallback):
         self.trainer = trainer
         self.folder = folder
         self.report = report
-        self.seconds = 0.0  # of training, without evaluations and saving, over all its parts
+        self.logged_seconds = 0.0  # of training, up to the last line of the log
         self._tokens = 0
         self._since = 0.0
         self._waited = 0.0
@@ -124,9 +124,14 @@ class Logging(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         earlier = [line["seconds"] for line in self.folder.metrics() if "seconds" in line]
-        self.seconds = earlier[-1] if earlier else 0.0
+        self.logged_seconds = earlier[-1] if earlier else 0.0
         self._mark(state.global_step)
         self.report.start_bar(*self.scale(state))
+
+    @property
+    def seconds(self) -> float:
+        """Of training until now, without evaluations and saving, over all its parts."""
+        return self.logged_seconds + self._spent + self.trainer.waited - self._waited
 
     def scale(self, state: TrainerState) -> tuple[int, int]:
         """What is to be done and what is done, for the bar."""
@@ -159,13 +164,13 @@ class Logging(TrainerCallback):
         took = self._spent + waited
         tokens = self.trainer.tokens_seen - self._tokens
         steps = max(1, state.global_step - self._step)
-        self.seconds += took
+        self.logged_seconds += took
         line = {
             "step": state.global_step,
             "loss": logs["loss"],
             "grad_norm": logs.get("grad_norm"),
             "lr": logs["learning_rate"],
-            "seconds": round(self.seconds, 3),
+            "seconds": round(self.logged_seconds, 3),
             "seconds_per_step": round(took / steps, 5),
             "tokens_per_second": round(tokens / max(took, 1e-9), 1),
             "waiting_for_data": round(waited / max(took, 1e-9), 4),
