@@ -21,8 +21,6 @@ from linformer_kit.data.prepare import prepare
 from linformer_kit.evaluate.evaluation import evaluate_run
 from linformer_kit.predict.answers import Options, predict_texts
 from linformer_kit.runs.folder import RunFolder
-from linformer_kit.train import dry_run as rehearsal
-from linformer_kit.train.dry_run import dry_run
 from linformer_kit.train.run import train
 
 from . import tiny
@@ -110,30 +108,6 @@ def test_accumulated_gradients_give_the_same_run(tmp_path):
         model = AutoModelForMaskedLM.from_pretrained(folder.last)
         weights.append(torch.cat([p.flatten() for p in model.parameters()]))
     torch.testing.assert_close(*weights, rtol=1e-4, atol=1e-5)
-
-
-def test_a_dry_run_tells_all_and_writes_no_run(tmp_path):
-    text = dry_run(load(tiny.write(tmp_path)))
-    for word in ("task: mlm", "parameters", "FLOPs a step", "memory", "time in all"):
-        assert word in text
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_dry_run_of_long_rows_extends_what_cut_rows_take(tmp_path, monkeypatch):
-    path = tiny.write(tmp_path, block_rows=8)
-    as_they_are = dry_run(load(path))
-    monkeypatch.setattr(rehearsal, "LENGTHS", (4, 8))
-    text = dry_run(load(path))
-    assert "of 32 positions follow from steps on rows cut to 4 and 8" in text
-    assert "follow from" not in as_they_are
-    assert "GB in all" in text or "MB in all" in text
-
-
-def test_costs_are_extended_along_a_line():
-    def taken(length: int) -> rehearsal.Measured:
-        return rehearsal.Measured(0.5 + 2 * length, length, 7 * length, 100 + 3 * length, None)
-
-    assert taken(64).extended(taken(32), 10.0) == taken(640)
 
 
 def test_the_test_part_is_never_trained_on(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -25,17 +26,18 @@ if TYPE_CHECKING:
 
     from ..config.schema import RunConfig
 
-STEPS = 3  # timed, after one that is not
+STEPS = 3  # timed, after they were run once to count FLOPs
+LOOKED_AT = 64  # steps whose sizes are known without running them: as many as are sorted together
 LENGTHS = (32_768, 65_536)  # what longer rows are cut to; twice the larger is measured as it is
 
 
 class Measured(NamedTuple):
-    """One step of this process."""
+    """The mean step of this process."""
 
     seconds: float
     tokens: float
     flops: float
-    activations: float | None  # bytes, at the peak of a step
+    activations: float | None  # bytes, at the peak of the largest step
     process: float | None  # bytes, at the same time: libraries, weights and all
 
     def extended(self, shorter: Measured, factor: float) -> Measured:
@@ -49,6 +51,30 @@ class Measured(NamedTuple):
                 for one, half in zip(self, shorter, strict=True)
             )  # type: ignore[arg-type]
         )
+
+
+class Sizes(NamedTuple):
+    """Positions, with padding, that the first steps of a training compute."""
+
+    positions: np.ndarray
+
+    @property
+    def largest(self) -> int:
+        """The step that needs most memory."""
+        return int(self.positions.argmax())
+
+    @property
+    def differ(self) -> bool:
+        return bool(self.positions.min() < self.positions.max())
+
+    def spread(self, count: int) -> list[int]:
+        """Steps at equally spaced quantiles of the size; 1 is the median."""
+        places = (np.arange(count) + 0.5) / count * len(self.positions)
+        return [int(step) for step in self.positions.argsort(kind="stable")[places.astype(int)]]
+
+    def factor(self, steps: list[int]) -> float:
+        """The mean step in units of the mean of these steps."""
+        return float(self.positions.mean() / self.positions[steps].mean())
 
 
 def dry_run(
@@ -80,9 +106,19 @@ def dry_run(
     micro = config.train.batch_size // (layout.data * config.train.accumulate)
     kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(config.train.precision)
 
+    own = micro * config.train.accumulate  # rows of a step that are this process's
+    lengths = rows.column("length")
+
+    def sizes(length: int | None) -> Sizes:
+        """Of the steps that are looked at, with rows cut to `length`."""
+        steps = (order.step(number)[:own] for number in range(min(order.steps, LOOKED_AT)))
+        numbers = np.array([[row for row, _ in draws] for draws in steps])
+        longest = lengths[numbers].reshape(len(numbers), -1, micro).max(axis=2)
+        return Sizes((longest if length is None else longest.clip(max=length)).sum(axis=1) * micro)
+
     def step(number: int, length: int | None = None) -> int:
         """What this process does in a step, on rows cut to `length`; the tokens of it."""
-        draws = order.step(number % order.steps)[: micro * config.train.accumulate]
+        draws = order.step(number)[:own]
         tokens = 0
         for start in range(0, len(draws), micro):
             batch = collate(rows.__getitems__(draws[start : start + micro]))
@@ -100,25 +136,31 @@ def dry_run(
         optimizer.zero_grad()
         return tokens
 
-    def measured(length: int | None, steps: int) -> Measured:
+    def measured(length: int | None, count: int) -> Measured:
+        """The mean step, and the memory of the largest, on rows cut to `length`."""
+        known = sizes(length)
+        timed = known.spread(count)
+        counted = timed if known.differ else timed[:1]
         # torch's counter cannot follow the gradients of blocks: forward, again, and backward.
         blocks = config.train.block_rows > 0
         with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(not blocks):
-            step(0, length)
-        flops = counter.get_total_flops() * (4 if blocks else 1)
+            for number in counted:
+                step(number, length)
+        flops = counter.get_total_flops() * (4 if blocks else 1) / len(counted)
         started = time.perf_counter()
-        tokens = sum(step(1 + number, length) for number in range(steps))
-        seconds = (time.perf_counter() - started) / steps
-        peak = step_peak(device, lambda: step(0, length), warm=steps > 1)
+        tokens = sum(step(number, length) for number in timed)
+        seconds = (time.perf_counter() - started) / count
+        peak = step_peak(device, lambda: step(known.largest, length), warm=count > 1)
+        factor = known.factor(timed)
         return Measured(
-            seconds,
-            tokens / steps,
-            flops,
+            seconds * factor,
+            tokens / count * factor,
+            flops * factor,
             None if peak is None else peak.work,
             None if peak is None else peak.process,
         )
 
-    longest = int(rows.column("length").max()) // layout.sequence
+    longest = int(lengths.max()) // layout.sequence
     if longest > 2 * LENGTHS[1]:
         half, whole = (measured(length, 1) for length in LENGTHS)
         found = whole.extended(half, longest / LENGTHS[1])
