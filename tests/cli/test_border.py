@@ -98,7 +98,7 @@ def test_a_bug_keeps_its_traceback(tmp_path, failing, error):
 
 def test_a_closed_pipe_ends_without_a_word(tmp_path):
     code = (
-        "from linformer_kit.cli import app, main, toolkit\n"
+        "from linformer_kit.cli import app, main\n"
         "import linformer_kit.evaluate.show as show\n"
         "show.summaries = lambda folder: [{'run': 'x' * 1000}] * 1000\n"
         f"main(['runs', {str(tmp_path)!r}])"

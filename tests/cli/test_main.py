@@ -49,6 +49,11 @@ def test_without_a_command_it_shows_what_there_is(capsys, arguments):
         (["bench", "attention", "--quick", "--heads", "3"], "dim must be divisible"),
         (["bench", "attention", "--modes", "trainin"], "Did you mean 'training'?"),
         (["bench", "attention", "--dropout", "2"], "dropout must be at least 0 and below 1"),
+        (["evaluate", "."], "is not a run"),
+        (["predict", ".", "x"], "is not a run"),
+        (["runs", "no-such-folder"], "there is no folder"),
+        (["train", "none.yaml"], "cannot read the configuration none.yaml"),
+        (["compare", "none.yaml"], "compare needs at least one --vary"),
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, arguments, message):

@@ -1,6 +1,5 @@
 """`linformer spectrum` and `linformer heads`."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from ..analysis.texts import check_text
 from ..config import limits
 from ..errors import user_input
 from .bench import check_out, open_records, print_plainly, progress_line, tell_where
+from .libraries import hide_progress_bars
 from .options import Seed, Threads
 from .sheets import show_sheets
 
@@ -111,14 +111,6 @@ def _check_inputs(texts: list[str], out: Path) -> None:
         with user_input("cannot read the text"):
             check_text(text)
     check_out(out)
-
-
-def hide_progress_bars() -> None:
-    """Those of transformers, which loads a small model in an instant."""
-    with suppress(ModuleNotFoundError):  # told by load_encoder
-        from transformers.utils import logging
-
-        logging.disable_progress_bar()
 
 
 def _show(sheet: "Sheet", words: str | None, file: "RecordFile") -> None:

@@ -18,14 +18,19 @@ import linformer_kit
 from . import (
     analysis,
     bench,
+    compare,
     completion,
+    configs,
     convert,
+    evaluate,
     export,
+    predict,
     report,
+    runs,
     search,
     serve,
     suggestions,
-    toolkit,
+    train,
 )
 from .border import Ending, Escaped, end, ending_of
 from .exit_codes import MISTAKE
@@ -78,11 +83,22 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.add_typer(bench.app, name="bench", cls=Group)
-toolkit.add_to(app)
-app.command()(convert.convert)
-app.command()(export.export)
-for look in (*analysis.COMMANDS, *search.COMMANDS, serve.serve, report.report):
-    app.command()(look)
+for command in (
+    configs.configs,
+    train.prepare,
+    train.train,
+    evaluate.evaluate,
+    compare.compare,
+    predict.predict,
+    runs.runs,
+    convert.convert,
+    export.export,
+    *analysis.COMMANDS,
+    *search.COMMANDS,
+    serve.serve,
+    report.report,
+):
+    app.command()(command)
 
 
 def run(

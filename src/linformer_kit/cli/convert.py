@@ -8,11 +8,10 @@ import typer
 from ..analysis.texts import check_text
 from ..config import limits
 from ..errors import UserError, user_input
-from .analysis import hide_progress_bars
 from .bench import progress_line
 from .exit_codes import STOPPED
+from .libraries import hide_progress_bars, install_hint
 from .options import finite
-from .toolkit import packages
 
 if TYPE_CHECKING:
     from ..convert.conversion import Conversion
@@ -116,7 +115,7 @@ def convert(
     ] = None,
 ) -> None:
     """Turn a pretrained encoder into a Linformer: its weights, trained further or not at all."""
-    with packages():
+    with install_hint():
         if source is not None or option:
             _refuse_others(context)
             _convert_earlier(Path(model), source, option or [], out)

@@ -1,4 +1,4 @@
-"""Options that several commands have, with their ranges, and values with commas between them.
+"""Arguments and options that several commands have, and values with commas between them.
 
 Imports no torch: the help and a wrong value are told at once. No postponed annotations: typer reads
 them.
@@ -44,6 +44,26 @@ ResumedOut = Annotated[
 ]
 Again = Annotated[
     bool, typer.Option("--again", help="Measure what has a record already once more.")
+]
+Config = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CONFIG", help="A YAML file, or the name of a shipped one (`linformer configs`)."
+    ),
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="For example train.steps=100.")
+]
+Run = Annotated[Path, typer.Argument(metavar="RUN", help="The folder of a run.")]
+OnOverflow = Annotated[
+    str | None,
+    typer.Option(
+        help="For texts longer than the model reads: error, truncate, chunk or extend (by default "
+        "as the run treats its data)."
+    ),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Remove an existing run of the same name first.")
 ]
 
 

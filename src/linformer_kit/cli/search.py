@@ -9,7 +9,7 @@ import typer
 
 from ..config import limits
 from ..errors import UserError
-from .toolkit import packages, silence_libraries
+from .libraries import install_hint, silence_libraries
 
 
 def index(
@@ -28,7 +28,7 @@ def index(
     ] = None,
 ) -> None:
     """Build the index of a folder of documents, or bring it up to date."""
-    with packages():
+    with install_hint():
         silence_libraries()
         from ..search.embedder import PASSAGE, Embedder
         from ..search.index import Index, update
@@ -61,7 +61,7 @@ def search(
     ] = None,
 ) -> None:
     """Search an index: documents with the passage that matched. JSON when not on a terminal."""
-    with packages():
+    with install_hint():
         silence_libraries()
         from ..search.embedder import Embedder
         from ..search.index import Index

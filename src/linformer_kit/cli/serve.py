@@ -6,8 +6,8 @@ import typer
 
 from ..config import limits
 from ..errors import UserError
+from .libraries import install_hint, silence_libraries
 from .options import finite
-from .toolkit import packages, silence_libraries
 
 SECONDS = 86_400.0
 
@@ -78,7 +78,7 @@ def serve(
     """
     if int8 and not onnx:
         raise UserError("--int8 has no effect without --onnx. Add it, or leave --int8 out.")
-    with packages("serve"):
+    with install_hint("serve"):
         from ..serve.settings import MB, Settings
 
         settings = Settings(
