@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.causal_language_model import LanguageModel, options, read_bytes, train
-from linformer_kit.core.causal import CausalLinformerAttention, _later
+from linformer_kit.core.causal import CausalLinformerAttention
 
 if TYPE_CHECKING:
     import argparse
@@ -59,18 +59,29 @@ class ChosenSlots(CausalLinformerAttention):
         sums = self._chunk_sums(weight, plain_key, value)  # (B, C, K, F)
         prefix = sums.cumsum(1) if kept is None else _fading(sums, kept)
         late = 1 if self.choice == "include" else 2
-        slot_key, slot_value = self._slots(_later(prefix, late), dtype=x.dtype)
+        slot_key, slot_value = self._slots(_shift_chunks(prefix, late), dtype=x.dtype)
         chunk = torch.arange(chunks)[:, None, None]
-        mask = self._visible_in_chunk(x.device).expand(chunks, -1, -1).clone()
+        mask = self._visible_columns().repeat(chunks, 1, 1)  # (C, W, K + 2W)
         mask[..., : self.k] &= chunk >= late
         mask[..., self.k : self.k + window] &= chunk >= 1
         mixed = self.attend(
             query.flatten(0, 1),
-            torch.cat((slot_key, _later(key, 1), key), dim=2).flatten(0, 1),
-            torch.cat((slot_value, _later(value, 1), value), dim=2).flatten(0, 1),
+            torch.cat((slot_key, _shift_chunks(key, 1), key), dim=2).flatten(0, 1),
+            torch.cat((slot_value, _shift_chunks(value, 1), value), dim=2).flatten(0, 1),
             mask=mask.repeat(x.shape[0], 1, 1)[:, None],
         )
         return self.out_proj(mixed.unflatten(0, query.shape[:2]).flatten(1, 2).flatten(2))
+
+    def _visible_columns(self) -> Tensor:
+        """(W, K + 2W): the slots, the previous chunk, and the own chunk up to each token."""
+        row = torch.arange(self.window)
+        earlier = torch.ones(self.window, self.k + self.window, dtype=torch.bool)
+        return torch.cat((earlier, row[:, None] >= row), dim=1)
+
+
+def _shift_chunks(rows: Tensor, chunks: int) -> Tensor:
+    """rows (B, C, ...) moved to later chunks, with zeros in the first ones."""
+    return torch.cat((torch.zeros_like(rows[:, :chunks]), rows), dim=1)[:, : rows.shape[1]]
 
 
 def _fading(sums: Tensor, kept: Tensor) -> Tensor:

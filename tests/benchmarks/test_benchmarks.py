@@ -24,11 +24,13 @@ from benchmarks import (
     peers,
     predict_file,
     roofline,
+    slot_choices,
 )
 from linformer_kit.bench.gemm import step_flops
 from linformer_kit.bench.implementations import build as build_encoder
 from linformer_kit.bench.settings import Point
 from linformer_kit.cli.bench import main
+from linformer_kit.core.causal import CausalLinformerAttention
 from linformer_kit.measure.records import read_records
 
 POINT = Point(dim=32, num_heads=4, k=16, length=64, depth=2)
@@ -91,6 +93,18 @@ def test_the_products_of_the_roofline_are_those_of_the_layer():
     counted = sum(one.flops * one.times for one in found if one.name not in ("norm", "gelu"))
     model = build_encoder("linformer-kit", "encoder", point, dropout=0.0, seed=0)
     assert counted == step_flops(model, point, "inference")
+
+
+def test_slots_without_the_window_are_those_of_the_library():
+    torch.manual_seed(0)
+    sizes = {"dim": 32, "num_heads": 4, "k": 4, "window": 8}
+    ours = CausalLinformerAttention(**sizes)
+    x = torch.randn(2, 48, 32)
+    for choice in slot_choices.CHOICES:
+        chosen = slot_choices.ChosenSlots(choice, **sizes)
+        chosen.load_state_dict(ours.state_dict(), strict=False)
+        same = torch.allclose(chosen(x), ours(x), atol=1e-5)
+        assert same == (choice == "exclude")
 
 
 @pytest.mark.parametrize("shape", budget.SHAPES)
