@@ -395,14 +395,14 @@ def oracle_weights(attention, rows):
             window, chunk = attention.window, t // attention.window
             first = max(chunk - 1, 0) * window
             begin = attention.k + window - chunk * window  # the column of position 0
-            older = {}
+            slot_keys = {}
             if chunk >= 2:
                 weight = attention._slot_weights(rows)[0, : (chunk - 1) * window]  # (n, K)
                 share = weight / weight.sum(0)
                 mean = share.T @ plain_key[0, : (chunk - 1) * window, head // group]
                 mean[:, : attention.rotary_dim] = 0.0
-                older = dict(enumerate(mean))
-            seen = older | {begin + i: k for i, k in seen.items() if i >= first}
+                slot_keys = dict(enumerate(mean))
+            seen = slot_keys | {begin + i: k for i, k in seen.items() if i >= first}
         scores = torch.stack([query[0, t, head] @ k for k in seen.values()])
         weights[head, t, list(seen)] = (scores * attention.head_dim**-0.5).softmax(0)
     return weights

@@ -85,7 +85,7 @@ def test_two_files_are_read_side_by_side(tmp_path):
     read = list(corpus("translate", train=sides).part("train"))
     assert (read[1]["source"], read[1]["target"]) == ("two", "zwei")
     (tmp_path / "de").write_text("eins\n")
-    with pytest.raises(UserError, match="en goes on after line 1"):
+    with pytest.raises(UserError, match="en has more than 1"):
         list(corpus("translate", train=sides).part("train"))
 
 

@@ -2,7 +2,7 @@
 
 What a user can mend (a wrong value, a full disk, too little memory) is one line and exit code 2.
 Ctrl-C is a line and exit code 130. A closed pipe (`linformer runs | head -1`) ends the command
-without a word. Every other exception is a bug and keeps its traceback.
+without a message. Every other exception is a bug and keeps its traceback.
 """
 
 from __future__ import annotations

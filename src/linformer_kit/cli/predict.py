@@ -94,7 +94,7 @@ def predict(
     ] = None,
     on_overflow: OnOverflow = None,
 ) -> None:
-    """Fill a <mask>, classify, find spans, give vectors, go on with a text, or translate.
+    """Fill a <mask>, classify, find spans, give vectors, continue a text, or translate.
 
     JSON when not on a terminal.
     """

@@ -1,8 +1,8 @@
-"""Which of torchrun's processes says a line that several of them have to say.
+"""Which of torchrun's processes prints a line that several of them would print.
 
-A mistake in a configuration is found by every process. Rank 0 says it; the others wait for it, end
-without a word, and so do not have rank 0 stopped by torchrun before it has spoken. What rank 0 does
-not say within a few seconds is said by the first of the others.
+Every process finds a mistake in a configuration. Rank 0 prints it. The others wait, and exit
+without a message: if one exited first, torchrun would stop rank 0 before it has printed. If rank 0
+does not print the line within a few seconds, the first of the others does.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ WAIT = 8.0  # seconds, for rank 0
 
 
 def first_to_say(line: str) -> bool:
-    """Whether this process is the one that says this line."""
+    """Whether this process is the one that prints this line."""
     rank, processes = (int(os.environ.get(name, "0")) for name in ("RANK", "WORLD_SIZE"))
     if processes < 2 or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         return True
@@ -32,5 +32,5 @@ def first_to_say(line: str) -> bool:
         while rank and not store.check([key]) and time.monotonic() < end:
             time.sleep(0.05)
         return store.add(key, 1) == 1
-    except Exception:  # no store: better said twice than not at all
+    except Exception:  # no store: better printed twice than not at all
         return True

@@ -57,7 +57,7 @@ def train(
     ] = False,
     wandb: Annotated[bool, typer.Option("--wandb", help="Log to Weights & Biases too.")] = False,
 ) -> None:
-    """Train, or go on with, the run of a configuration. Under torchrun on many processes."""
+    """Train, or resume, the run of a configuration. Under torchrun on many processes."""
     with install_hint():
         from ..config.load import load
 

@@ -1,4 +1,4 @@
-"""The original with extended positions: what a converted model's time and memory stand beside."""
+"""The original with extended positions: the baseline for a converted model's time and memory."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def config_values(family: Family, head: Head | None, model: PreTrainedModel) -> 
 
 
 def tensor_table(family: Family, head: Head | None, student: Any) -> dict[str, str]:
-    """Our name -> theirs, of every tensor that comes along."""
+    """Our name -> theirs, of every tensor that is copied."""
     layers: int = student.config.num_hidden_layers
     encoder = family.tensors | (family.pooler if student.config.pooler else {})
     ours, theirs = ("linformer.", family.prefix) if head is not None else ("", "")

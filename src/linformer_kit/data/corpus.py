@@ -233,7 +233,7 @@ def _aligned(sides: Sides, limits: Limits) -> Iterator[Placed]:
             longer = sides.source if target is None else sides.target
             raise UserError(
                 f"{sides.source} and {sides.target} must have the same number of lines: "
-                f"{longer} goes on after line {number}."
+                f"{longer} has more than {number}."
             )
         place = f"line {number + 1} of {sides.source} and {sides.target}"
         yield place, {"source": source.strip(), "target": target.strip()}

@@ -255,7 +255,7 @@ class Examples:
                 begun = starts[here].copy()
                 begun[:1] = True  # a piece may begin inside a word, which the frame is no part of
                 ids = self._ids(encoding.ids[here])
-                goes_on = piece.stop < len(labels) and labels[piece.stop]
+                next_label = piece.stop < len(labels) and labels[piece.stop]
                 yield {
                     "input_ids": ids,
                     "length": len(ids),
@@ -264,7 +264,7 @@ class Examples:
                     "core_start": before + core.start - piece.start,
                     "core_end": before + core.stop - piece.start,
                     "missed": missed,
-                    "cut_span": int(goes_on and goes_on % 2 == 0),  # I, not B
+                    "cut_span": int(next_label and next_label % 2 == 0),  # I, not B
                 }
                 missed = missed[:0]  # each counts once
 
@@ -356,10 +356,10 @@ class Examples:
 def _unknown_label(record: Record, label: str, known: list[str]) -> UserError:
     return UserError(
         f"{record['place']}: the label {label!r:.60} is not among those of the training part: "
-        f"{_some(known)}. Add it there, or remove the record."
+        f"{_shortened_list(known)}. Add it there, or remove the record."
     )
 
 
-def _some(names: list[str]) -> str:
+def _shortened_list(names: list[str]) -> str:
     shown = ", ".join(f"{name!r:.60}" for name in names[:12])
     return shown + (f" and {len(names) - 12:,} more" if len(names) > 12 else "")

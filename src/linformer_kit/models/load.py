@@ -138,15 +138,15 @@ def check_weights(
             f"{where} holds {len(unused)} tensors that its configuration has no use for: "
             f"{_names(unused)}. Its config.json and its weights do not belong together."
         )
-    spoiled = [
+    non_finite = [
         name
         for name, tensor in model.state_dict().items()
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
     ]
-    if spoiled:
+    if non_finite:
         raise UserError(
-            f"{where} has {len(spoiled)} tensors with NaN or infinite values: {_names(spoiled)}. "
-            "Use an earlier checkpoint."
+            f"{where} has {len(non_finite)} tensors with NaN or infinite values: "
+            f"{_names(non_finite)}. Use an earlier checkpoint."
         )
 
 

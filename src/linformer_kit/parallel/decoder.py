@@ -143,20 +143,20 @@ def attend_causal(layer: CausalLinformerAttention, x: Tensor, part: Part) -> Ten
     following = [chunk_before(start) for start, _ in part.held[1:]]
     until = following[part.rank] if part.rank < len(following) else origin
     added = sums[:, : (until - origin) // window].sum(1)  # (B, K, F)
-    older = exclusive_scan(added, part.group) if layer.k else added
+    earlier_sums = exclusive_scan(added, part.group) if layer.k else added
     # The slots of chunk c of the grid are made of the tokens before chunk c - 1.
-    prefix = older[:, None] + F.pad(sums.cumsum(1), (0, 0, 0, 0, 2, 0))[:, :grid]
+    prefix = earlier_sums[:, None] + F.pad(sums.cumsum(1), (0, 0, 0, 0, 2, 0))[:, :grid]
     slot_key, slot_value = layer._slots(prefix, dtype=x.dtype)
     number = origin // window + torch.arange(grid, device=x.device)[None]  # (1, grid)
     # Chunk 0 of the sequence has no chunk before it, and chunks 0 and 1 have no slots.
     skipped = (part.start - origin) // window  # chunks of the halo
-    before = [F.pad(rows, (0, 0) * 3 + (1, 0)) for rows in (key, value)]
+    padded_key, padded_value = (F.pad(rows, (0, 0) * 3 + (1, 0)) for rows in (key, value))
     no_previous = (number < 1)[..., None] & (torch.arange(2 * window, device=x.device) < window)
     near_bias = layer._causal_bias(x) + hidden_bias(~no_previous, x.dtype)[:, :, None, None]
     slot_bias = hidden_bias(number >= 2, x.dtype)[:, :, None, None].expand(-1, -1, -1, layer.k)
     mixed = layer._attend_chunks(
         query[:, skipped:],
-        Keys(before[0][:, skipped:], before[1][:, skipped:], near_bias[:, skipped:]),
+        Keys(padded_key[:, skipped:], padded_value[:, skipped:], near_bias[:, skipped:]),
         Keys(slot_key[:, skipped:], slot_value[:, skipped:], slot_bias[:, skipped:]),
     )
     first = part.start - origin - skipped * window

@@ -1,1 +1,1 @@
-"""Using a trained model: fill a mask, classify, tag, go on with a text, translate."""
+"""Using a trained model: fill a mask, classify, tag, continue a text, translate."""

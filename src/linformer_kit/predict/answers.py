@@ -223,7 +223,7 @@ def predict_texts(
     """Answers in the order of the texts, one at a time as they come.
 
     For features a text is a JSON list of numbers. An input that cannot be answered gives an answer
-    with its `problem`, and the others go on. The options are those of `Predictor`.
+    with its `problem`, and does not stop the others. The options are those of `Predictor`.
     """
     predictor = Predictor(folder, which=which, options=options, onnx=onnx, on_overflow=on_overflow)
     for text in texts:

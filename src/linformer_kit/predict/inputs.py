@@ -251,7 +251,7 @@ class Input:
 
 
 class _Records:
-    """The records of CSV or TSV. After a quote that is not closed, reading goes on at the next
+    """The records of CSV or TSV. After a quote that is not closed, reading resumes at the next
     line.
     """
 

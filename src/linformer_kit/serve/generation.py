@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from ..export.runtime import OnnxModel
 
-PROMPT_SLICE = 4096  # tokens of a prompt that are read in one go
+PROMPT_SLICE = 4096  # tokens of a prompt that are read in one step
 CONTEXT = 8  # tokens before a new one that its text may depend on
 UNFINISHED = "\ufffd"  # what bytes decode to that are not yet a character
 FINISHED = ("stop", "length")
@@ -39,9 +39,9 @@ class Sampling:
 
 
 class Decoder(Protocol):
-    """A model that goes on from what it has read."""
+    """A model that generates tokens after a prompt."""
 
-    slice: int  # tokens of a prompt that are read in one go
+    slice: int  # tokens of a prompt that are read in one step
 
     def read(self, ids: Sequence[int]) -> torch.Tensor:
         """The logits (V) after these tokens."""

@@ -188,7 +188,7 @@ class Generation(Request):
             self._tell(Written("", writing.written, writing.finish_reason))
             return False
         if self._news.qsize() > PENDING:
-            self._parked = True  # the client is slow: go on when it has read
+            self._parked = True  # the client is slow: resume when it has read
             self._loop.call_soon_threadsafe(self._unpark)
             return False
         return True

@@ -36,7 +36,7 @@ class Request(ABC):
 
 
 class Unit(ABC):
-    """What is computed in one go."""
+    """A piece of work of a request. Units of the same key may be computed as one batch."""
 
     start = 0.0  # on the clock of the scheduler
 
@@ -117,7 +117,7 @@ class Scheduler:
 
             try:
                 more = batch[0].run(batch, pause)
-            except BaseException as error:  # whatever it was, the server goes on
+            except BaseException as error:  # whatever it was, the server keeps running
                 more = None
                 for request in {unit.request for unit in batch}:
                     request.cancelled = True

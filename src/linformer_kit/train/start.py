@@ -1,7 +1,8 @@
 """The model that a run starts with: a new one, or what the folder of `model.from` knows.
 
-Of a folder everything comes along that has a place in the model of the task: weights of the same
-name and shape. The rest of the model is new, and the rest of the folder not used; both are said.
+A weight of the folder is loaded if the model of the task has a tensor of the same name and shape.
+The other tensors of the model are new, and the other weights of the folder are not used; the notes
+list both.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ if TYPE_CHECKING:
     from ..data.prepare import Prepared
 
 # Keys of the section `model` that may differ from the folder's: no weight depends on them.
-FREE = (
+KEYS_WITHOUT_WEIGHTS = (
     "hidden_dropout_prob", "attention_probs_dropout_prob", "activation_dropout",
     "classifier_dropout", "dropout_kind", "window", "global_tokens", "plan", "loss_chunk",
     "initializer_range",
 )  # fmt: skip
-FREE_K = ("mean", "max", "full")  # kinds of projection without a weight for each of k rows
+# Kinds of projection without a weight for each of k rows.
+PROJECTIONS_OF_ANY_K = ("mean", "max", "full")
 CONVERSION = ("k", "window", "global_tokens", "projection", "sharing")  # of another's encoder
 USUAL_K = 128  # of a conversion
 PREFIX = "linformer."  # of the encoder's or decoder's weights inside a model with a head
@@ -107,7 +109,7 @@ def _converted(folder: Path, config: RunConfig, notes: list[str]) -> Any:
     given = config.model.options
     length = config.data.max_length
     options = {"k": min(USUAL_K, length)} | {
-        name: given[name] for name in (*CONVERSION, *FREE) if name in given
+        name: given[name] for name in (*CONVERSION, *KEYS_WITHOUT_WEIGHTS) if name in given
     }
     with (
         warnings.catch_warnings(record=True) as told,
@@ -139,7 +141,10 @@ def _config(
             f"the task {task!r} needs {need}: got {have} in model.from: {folder}. Name another "
             "folder, or another task."
         )
-    free = {*FREE, *(("k",) if there.projection in FREE_K else ())}
+    changeable = {
+        *KEYS_WITHOUT_WEIGHTS,
+        *(("k",) if there.projection in PROJECTIONS_OF_ANY_K else ()),
+    }
     changes: dict[str, Any] = {"pooler": there.pooler and MODELS[task] is models.LinformerModel}
     if task in LABELLED:
         names = prepared.meta["labels"]
@@ -147,7 +152,7 @@ def _config(
         changes["label2id"] = {name: place for place, name in enumerate(names)}
     if task == "classify":
         if not _same_head(source, names, task):
-            free.add("pooling")
+            changeable.add("pooling")
         if there.feature_size != prepared.meta["feature_size"]:
             raise UserError(
                 "the inputs must be what the model of model.from reads, feature_size "
@@ -156,11 +161,11 @@ def _config(
             )
     if task == "embed":
         changes["pooling"] = given.get("pooling", "mean")
-        free.add("pooling")
+        changeable.add("pooling")
     if task == "translate":
         changes["label_smoothing"] = config.train.label_smoothing
     for name, value in given.items():
-        if name in free:
+        if name in changeable:
             changes[name] = value
         elif getattr(there, name) != value:
             raise UserError(
@@ -247,7 +252,7 @@ def _as_in(target: Any, source: Any) -> dict[str, torch.Tensor]:
 
 
 def _is_tied(model: Any, name: str) -> bool:
-    """Whether a tensor is another one's too, which came along."""
+    """Whether a tensor is tied to another one, which was loaded."""
     return name in (getattr(model, "all_tied_weights_keys", None) or {})
 
 

@@ -164,7 +164,8 @@ def make_trainer(
     layers = sorted({type(m).__name__ for m in model.modules() if isinstance(m, kinds)})
     arguments = TrainingArguments(
         output_dir=str(output),
-        use_cpu=not torch.accelerator.is_available(),  # unsaid, torchrun's processes stay strangers
+        # Without it, torchrun's workers form no process group on a CPU.
+        use_cpu=not torch.accelerator.is_available(),
         ddp_backend=None if torch.accelerator.is_available() or processes == 1 else "gloo",
         max_steps=train.steps,
         per_device_train_batch_size=train.batch_size // (layout.data * train.accumulate),

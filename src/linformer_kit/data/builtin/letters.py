@@ -3,7 +3,7 @@
 Every letter is made of sentences with slots, so its spans are right by construction. Surnames and
 domains are made of syllables: most of those in the test part are not in the training part. Numbers
 that are no amounts, years that are no dates, months that are names (May, April) and words that are
-names (Rose, Will) stand beside them. Some letters have CRLF line ends, emoji, accents as combining
+names (Rose, Will) are distractors. Some letters have CRLF line ends, emoji, accents as combining
 marks, and white space around them.
 """
 
