@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 import transformers
@@ -37,6 +39,25 @@ def test_a_window_over_the_whole_input_gives_the_original_outputs(family, head):
         if expected.dim() > 1 and expected.shape[1] == real.shape[-1]:  # of each position
             expected, found = expected[real], found[real]
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu_new"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_words_are_predicted_with_the_activation_of_the_family(family, activation, tmp_path):
+    name = "activation" if family == "DistilBert" else "hidden_act"
+    teacher = pretrained(family, "ForMaskedLM", **{name: activation})
+    convert(teacher, k=4, window=20).save_pretrained(tmp_path)
+    student = models.LinformerForMaskedLM.from_pretrained(tmp_path)
+    ids = batch()["input_ids"]
+    with torch.no_grad():
+        torch.testing.assert_close(student(ids).logits, teacher(ids).logits, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["Bert", "Roberta", "Electra", "Albert"])
+def test_the_dropout_of_a_classifier_comes_along(family):
+    name = "classifier_dropout_prob" if family == "Albert" else "classifier_dropout"
+    teacher = pretrained(family, "ForSequenceClassification", **{name: 0.3})
+    assert convert(teacher, k=4, window=4).config.classifier_dropout == 0.3
 
 
 @pytest.mark.parametrize(("family", "head"), CASES)
@@ -136,6 +157,40 @@ def test_tensors_without_a_place_are_told():
 def test_what_cannot_be_converted_is_named(model, message):
     with pytest.raises(ValueError, match=message):
         convert(model(), k=4, window=4)
+
+
+def with_adapter():
+    model = pretrained("Bert")
+    attention = model.encoder.layer[0].attention.self
+    attention.query = torch.nn.Sequential(attention.query)  # as LoRA wraps a layer
+    return model
+
+
+def with_a_layer_less():
+    model = pretrained("Bert")
+    model.encoder.layer = model.encoder.layer[:2]
+    return model
+
+
+def quantized():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        return torch.ao.quantization.quantize_dynamic(pretrained("Bert"), {torch.nn.Linear})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        with_adapter,
+        with_a_layer_less,
+        quantized,
+        lambda: transformers.BertLMHeadModel(transformers.BertConfig(**FAMILIES["Bert"])),
+    ],
+)
+def test_a_model_with_other_tensors_than_its_class_is_refused(model):
+    model = model()
+    with pytest.raises(ValueError, match=rf"{type(model).__name__} lacks .*weight.*merge adapters"):
+        convert(model, k=4, window=4)
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def convert(
     """
     family = family_of(model)
     head = head_of(family, model)
-    theirs = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    theirs = _tensors_of(model)
     config = models.LinformerConfig(
         **config_values(family, head, model)
         | {
@@ -85,6 +85,7 @@ def convert(
     )
     student = (models.LinformerModel if head is None else getattr(models, head.ours))(config)
     table = tensor_table(family, head, student)
+    _check_present(model, theirs, set(table.values()))
     own = student.state_dict()
     tensors = {}
     for ours, name in table.items():
@@ -159,7 +160,9 @@ def config_values(family: Family, head: Head | None, model: PreTrainedModel) -> 
         and bool(family.pooler)
         and getattr(model, "pooler", None) is not None,
     }
-    if head is not None and theirs.num_labels and "lm_head.*" not in head.tensors:
+    if head is not None and "lm_head.*" in head.tensors:
+        values["lm_act"] = ACTIVATIONS[activation]
+    elif head is not None and theirs.num_labels:
         values |= {"id2label": dict(theirs.id2label), "label2id": dict(theirs.label2id)}
     return values | dict(family.options) | dict(head.options if head is not None else {})
 
@@ -193,6 +196,22 @@ def to_pretrained(student: torch.nn.Module, model: PreTrainedModel) -> dict[str,
             tensor = kept
         theirs[name] = tensor
     return theirs
+
+
+def _tensors_of(model: PreTrainedModel) -> dict[str, Tensor]:
+    """The state of a model; quantized layers have more in it than tensors."""
+    state: dict[str, Any] = model.state_dict()
+    return {name: value.detach() for name, value in state.items() if hasattr(value, "detach")}
+
+
+def _check_present(model: PreTrainedModel, theirs: dict[str, Tensor], needed: set[str]) -> None:
+    missing = sorted(needed - theirs.keys())
+    if missing:
+        raise ValueError(
+            f"{type(model).__name__} lacks {len(missing)} tensors of a "
+            f"{model.config.model_type} model: {first_of(missing)}. Convert the plain model of "
+            "transformers (merge adapters and quantize later), or use `linformerize`."
+        )
 
 
 def _tell_unused(

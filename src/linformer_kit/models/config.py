@@ -47,6 +47,7 @@ _LATER_KEYS = {
     "final_norm": True,
     "projection_bias": False,
     "lm_transform": True,
+    "lm_act": None,
 }
 
 
@@ -67,7 +68,10 @@ class LinformerConfig(PreTrainedConfig):
         classifier_act: between the two layers of a classification head: tanh, gelu or relu.
         full_layers: the numbers, from 0, of an encoder's layers with full attention.
         final_norm: whether an encoder with norm="pre" ends with a norm.
-        lm_transform: whether a masked language model has a layer, gelu and a norm before the words.
+        lm_transform: whether a masked language model has a layer, an activation and a norm before
+            the words.
+        lm_act: that activation: gelu, gelu_tanh or relu. None is gelu_tanh if hidden_act is, else
+            gelu.
         max_position_embeddings: the longest input of an encoder, the core's max_length.
         num_key_value_heads: fewer than heads lets groups of heads share keys and values.
         head_dim: by default hidden_size // num_attention_heads.
@@ -137,6 +141,7 @@ class LinformerConfig(PreTrainedConfig):
     embedding_size: int | None = None
     pooler: bool = False
     lm_transform: bool = True
+    lm_act: str | None = None
 
     k: int | list[int] | None = 256
     projection: str = "linear"

@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 
 class MaskedLMTransform(nn.Module):
-    """What stands between an encoder and the table of words: a layer, gelu and a norm."""
+    """What stands between an encoder and the table of words: a layer, an activation
+    and a norm.
+    """
 
     def __init__(self, config: LinformerConfig) -> None:
         super().__init__()
         width = config.embedding_width
-        self.activation = config.hidden_act if config.hidden_act == "gelu_tanh" else "gelu"
+        usual = "gelu_tanh" if config.hidden_act == "gelu_tanh" else "gelu"
+        self.activation = config.lm_act or usual
         self.dense = nn.Linear(config.hidden_size, width)
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 

@@ -205,6 +205,7 @@ RULES: dict[str, Rule] = {
     "embedding_size": optional(_size),
     "pooler": boolean,
     "lm_transform": boolean,
+    "lm_act": optional(one_of(("gelu", "gelu_tanh", "relu"))),
     "k": optional(one_or_several(whole(least=0))),
     "projection": one_of(tuple(PROJECTIONS)),
     "sharing": one_of(tuple(SHARINGS)),

@@ -10,7 +10,8 @@ _LAYER = "encoder.albert_layer_groups.0.albert_layers.0."
 ALBERT = Family(
     model_types=("albert",),
     prefix="albert.",
-    sizes=SIZES | {"embedding_size": "embedding_size"},
+    sizes=SIZES
+    | {"embedding_size": "embedding_size", "classifier_dropout": "classifier_dropout_prob"},
     required=REQUIRED | {"num_hidden_groups": 1, "inner_group_num": 1},
     tensors=EMBEDDINGS
     | {

@@ -15,6 +15,7 @@ SIZES = {
     "type_vocab_size": "type_vocab_size",
     "initializer_range": "initializer_range",
     "layer_norm_eps": "layer_norm_eps",
+    "classifier_dropout": "classifier_dropout",
 }
 REQUIRED = {
     "is_decoder": False,

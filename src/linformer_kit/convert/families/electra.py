@@ -20,6 +20,7 @@ ELECTRA = Family(
                 "transform.norm.*": "generator_predictions.LayerNorm.*",
                 "lm_head.*": "generator_lm_head.*",
             },
+            options={"lm_act": "gelu"},  # whatever hidden_act says
         ),
         "ForSequenceClassification": Head(
             ours="LinformerForSequenceClassification",

@@ -26,6 +26,7 @@ ROBERTA = Family(
                 "transform.norm.*": "lm_head.layer_norm.*",
                 "lm_head.*": "lm_head.decoder.*",
             },
+            options={"lm_act": "gelu"},  # whatever hidden_act says
         ),
         "ForSequenceClassification": Head(
             ours="LinformerForSequenceClassification", tensors=CLASSIFIER
