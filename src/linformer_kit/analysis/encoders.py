@@ -68,7 +68,7 @@ def load_encoder(name: str) -> TextEncoder:
             trust_remote_code=False,
             output_loading_info=True,
         )
-    check_weights(model, info, name, optional=("pooler",))  # a file may contain a head too
+    check_weights(model, info, name, optional=("pooler.",))  # a file may contain a head too
     with user_input(f"cannot load the tokenizer of {name}"), quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     return TextEncoder(name, model.eval(), tokenizer, longest_input(config, tokenizer))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import warnings
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 RECORD = "conversion.json"
+POOLER = "pooler."  # of a model that is an encoder; a head's begins with the encoder's name
 REMEDY = "Give a folder with config.json and its weights, or a name of the Hugging Face hub."
 
 
@@ -42,11 +44,14 @@ def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
             "attention inside other models."
         )
     kind = _class_of(config)
-    model, unused = _load(kind or _automatic(), name)
-    if kind is None and unused:
-        named = _class_by_tensors(model, unused)
-        model, unused = (model, unused) if named is None else _load(named, name)
-    _tell_unused(model, unused, name)
+    found = _load(kind or _automatic(), name)
+    if kind is None and found.unused:
+        named = _class_by_tensors(found.model, found.unused)
+        found = found if named is None else _load(named, name)
+    model = found.model
+    if found.random_pooler:
+        model.pooler = None
+    _tell(found, name)
     with user_input(f"{name} cannot be converted"):
         head_of(family_of(model), model)
     return model, load_tokenizer(name)
@@ -58,37 +63,63 @@ def load_config(name: str) -> Any:
 
     require_hub(name, "config.json")
     with user_input(f"{name} is no model that can be loaded", remedy=REMEDY), quiet():
-        return transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        names = config.architectures or []
+        if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
+            raise TypeError(f"'architectures' must be a list of class names: got {names!r}")
+        return config
 
 
 def load_weights(kind: Any, name: str) -> Any:
     """A model of the class `kind` in inference mode; unused tensors are named in a warning."""
-    model, unused = _load(kind, name)
-    _tell_unused(model, unused, name)
-    return model
+    found = _load(kind, name)
+    _tell(found, name)
+    return found.model
 
 
-def _load(kind: Any, name: str) -> tuple[Any, list[str]]:
-    """A model of the class `kind`, and the names of the tensors that it does not use."""
+class Loaded(NamedTuple):
+    """A model, the names of the tensors that it does not use, and whether its pooler had none."""
+
+    model: Any
+    unused: list[str]
+    random_pooler: bool
+
+
+def _load(kind: Any, name: str) -> Loaded:
+    """A model of the class `kind`. Of an encoder the pooler may be missing, of a head nothing."""
     with user_input(f"cannot load the model {name}", remedy=REMEDY), quiet():
-        model, info = kind.from_pretrained(
-            name,
-            dtype=torch.float32,
-            trust_remote_code=False,
-            weights_only=True,
-            output_loading_info=True,
-        )
-    check_weights(model, info, name, optional=("pooler",))
-    return model.eval(), sorted(info["unexpected_keys"])
+        try:
+            model, info = kind.from_pretrained(
+                name,
+                dtype=torch.float32,
+                trust_remote_code=False,
+                weights_only=True,
+                ignore_mismatched_sizes=True,  # reported below, by name
+                output_loading_info=True,
+            )
+        except pickle.UnpicklingError as error:
+            raise UserError(
+                f"{name} holds its weights as a pickle file with more than tensors in it, or a "
+                "damaged one, which is not read. Get them as model.safetensors."
+            ) from error
+    check_weights(model, info, name, optional=(POOLER,))
+    return Loaded(
+        model.eval(),
+        sorted(info["unexpected_keys"]),
+        any(each.startswith(POOLER) for each in info["missing_keys"]),
+    )
 
 
-def _tell_unused(model: nn.Module, unused: list[str], name: str) -> None:
-    if unused:
+def _tell(found: Loaded, name: str) -> None:
+    if found.unused:
         warnings.warn(
-            f"{len(unused)} tensors of {name}, loaded as {type(model).__name__}, are not used: "
-            f"{first_of(unused)}.",
+            f"{len(found.unused)} tensors of {name}, loaded as {type(found.model).__name__}, are "
+            f"not used: {first_of(found.unused)}.",
             stacklevel=3,
         )
+    if found.random_pooler:
+        what = "the result has none" if found.model.pooler is None else "its output is random"
+        warnings.warn(f"{name} has no weights of its pooler: {what}.", stacklevel=3)
 
 
 def load_tokenizer(name: str) -> Any:

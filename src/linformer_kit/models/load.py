@@ -115,12 +115,10 @@ def check_weights(
 ) -> None:
     """Refuse a model with missing, unused or non-finite weights, naming the tensors.
 
-    `info` is transformers' loading info. Tensors whose name contains one of `optional` may be
+    `info` is transformers' loading info. Tensors whose name begins with one of `optional` may be
     missing, and with `optional` given the file may hold more than the model uses (other heads).
     """
-    missing = sorted(
-        name for name in info["missing_keys"] if not any(part in name for part in optional)
-    )
+    missing = sorted(name for name in info["missing_keys"] if not name.startswith(optional))
     if missing:
         raise UserError(
             f"{where} lacks {len(missing)} of the model's tensors: {_names(missing)}. Copy the "
