@@ -50,6 +50,19 @@ def test_the_positions_of_a_model_follow_from_its_configuration(make, length):
 
 
 @pytest.mark.parametrize(
+    "name", ["Data2VecText", "RobertaPreLayerNorm", "XLMRobertaXL", "MarkupLM"]
+)
+def test_positions_may_be_counted_from_the_padding_token_on(name):
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=60, max_position_embeddings=20, pad_token_id=3, **SMALL
+    )
+    model = getattr(transformers, f"{name}Model")(config).eval()
+    longest = positions_of(config)
+    assert longest == 16
+    assert model(torch.full((1, longest), 7)).last_hidden_state.isfinite().all()
+
+
+@pytest.mark.parametrize(
     ("make", "inputs"),
     [
         (vit, {"pixel_values": torch.randn(1, 3, 32, 32)}),

@@ -26,6 +26,15 @@ if TYPE_CHECKING:
     from torch import nn
 
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "feature_extractor_config.json")
+# Their first position is pad_token_id + 1, as RoBERTa's.
+COUNTED_FROM_PADDING = (
+    "data2vec-text",
+    "esm",
+    "markuplm",
+    "roberta-prelayernorm",
+    "xlm-roberta-xl",
+    "xmod",
+)
 
 
 @dataclass(frozen=True)
@@ -198,8 +207,9 @@ def positions_of(config: Any) -> int | None:
     for name in ("max_position_embeddings", "max_source_positions"):
         found = getattr(config, name, None)
         if isinstance(found, int) and found > 0:
-            offset = 2 if config.model_type == "esm" else 0
-            return found - offset
+            padding = getattr(config, "pad_token_id", None) or 0
+            counted = config.model_type in COUNTED_FROM_PADDING
+            return found - (max(padding + 1, 2) if counted else 0)
     sizes = [getattr(config, name, None) for name in ("image_size", "patch_size")]
     if all(sizes):
         image, patch = (s if isinstance(s, Sequence) else (s, s) for s in sizes)
