@@ -15,6 +15,7 @@ from linformer_kit.convert.candidates import attentions, heads_of
 SWAP, CAUSAL, CROSS, LOCAL = None, "causal attention", "cross-attention", "local attention already"
 RELATIVE = "its scores depend on relative positions"
 OTHER = "its code does not use an attention interface that can be swapped"
+SHORTENED = "its keys are shortened already"
 DECODER = "causal attention or cross-attention of a decoder"
 
 
@@ -39,6 +40,7 @@ DECODER = "causal attention or cross-attention of a decoder"
         ("swin", {LOCAL: 12}),
         ("mpnet", {OTHER: 12}),
         ("wavlm", {OTHER: 12}),
+        ("segformer", {SWAP: 2, SHORTENED: 6}),
     ],
 )
 def test_models_of_transformers(model_type: str, expected: dict[Any, int]) -> None:
@@ -59,6 +61,28 @@ def test_a_subclass_of_torchs_attention_is_left_alone() -> None:
         pass
 
     assert "subclass" in str(attentions(Mine(8, 2))[0].why_not)
+
+
+def test_attention_with_fewer_queries_is_left_alone() -> None:
+    config = T.Sam2HieraDetConfig(blocks_per_stage=[1, 1, 1, 1], num_query_pool_stages=3)
+    with torch.device("meta"):
+        found = attentions(T.Sam2VisionModel(T.Sam2VisionConfig(backbone_config=config)))
+    assert [each.why_not for each in found] == [None, *["it has fewer queries than keys"] * 3]
+
+
+def test_heads_that_differ_between_layers_are_not_told() -> None:
+    class Config:
+        num_heads = (3, 6)
+
+        @property
+        def num_key_value_heads(self) -> int:
+            raise RuntimeError("a per-layer attribute")
+
+    module = nn.Module()
+    module.config = Config()
+    assert heads_of(module) == (0, 0)
+    module.num_heads = 6
+    assert heads_of(module) == (6, 6)
 
 
 def test_heads_that_share_keys_are_counted() -> None:

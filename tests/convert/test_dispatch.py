@@ -88,3 +88,13 @@ def test_the_scale_of_the_module_is_used() -> None:
     for scaling, factor in ((3.0 / 8**0.5, 1.0), (1.0, 3.0 / 8**0.5)):
         found = attend(attention, query * factor, key, value, None, scaling=scaling)[0]
         torch.testing.assert_close(found, expected)
+
+
+def test_one_mask_for_all_samples_is_broadcast() -> None:
+    attention = swapped().encoder.layer[0].attention.self
+    attend = AttentionInterface()["linformer_sdpa"]
+    heads = [torch.randn(B, 4, N, 8) for _ in range(3)]
+    mask = torch.ones(1, 1, N, N, dtype=torch.bool)
+    mask[..., N - 5 :] = False
+    expected = attend(attention, *heads, mask.expand(B, 1, N, N))[0]
+    torch.testing.assert_close(attend(attention, *heads, mask)[0], expected)

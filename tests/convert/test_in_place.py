@@ -423,6 +423,13 @@ def test_masks_of_pairs_are_refused(given: dict[str, Any]) -> None:
         model(torch.randn(B, N, M), **given)
 
 
+def test_a_mask_of_whole_numbers_is_refused_as_by_torch() -> None:
+    attention = linformerize(nn.MultiheadAttention(M, 4, batch_first=True), max_length=N, k=5)
+    x = torch.randn(B, N, M)
+    with pytest.raises(ValueError, match=r"boolean \(True = padding\) or.*torch.int64"):
+        attention(x, x, x, key_padding_mask=torch.zeros(B, N, dtype=torch.long))
+
+
 def test_masks_other_than_of_padding_are_refused() -> None:
     causal = torch.ones(1, 1, 4, 4, dtype=torch.bool).tril()
     with pytest.raises(ValueError, match="differs between queries"):
@@ -656,6 +663,19 @@ def test_exact_attention_can_be_switched_back_on() -> None:
     ours = linformerize(copy.deepcopy(model), max_length=N, k=5, window=4)
     ours.set_attn_implementation("sdpa")
     torch.testing.assert_close(call(case, ours, x), theirs)
+
+
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
+def test_layers_without_parameters_are_swapped_too() -> None:
+    config = T.BertConfig(**TEXT)
+    model = torch.ao.quantization.quantize_dynamic(T.BertModel(config).eval(), {nn.Linear})
+    student = linformerize(
+        copy.deepcopy(model), max_length=N, k=4, window=N // 2, projection="pool"
+    )
+    ids = torch.randint(2, 50, (B, N))
+    with torch.no_grad():
+        expected, found = (each(ids).last_hidden_state for each in (model, student))
+    torch.testing.assert_close(found, expected)
 
 
 def test_an_attention_used_twice_is_swapped_once() -> None:

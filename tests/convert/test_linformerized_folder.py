@@ -98,6 +98,16 @@ def test_a_model_that_was_not_converted_is_not_saved(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.filterwarnings("ignore:torch.ao.quantization is deprecated:DeprecationWarning")
+def test_a_quantized_model_is_not_saved(tmp_path: Path) -> None:
+    encoder = nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 2, 24, batch_first=True), 1)
+    linformerize(encoder, max_length=20, k=4)
+    encoder = torch.ao.quantization.quantize_dynamic(encoder, {nn.Linear})
+    with pytest.raises(ValueError, match=r"TransformerEncoder has quantized layers.*linear1"):
+        save_linformerized(encoder, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_folder_of_something_else_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     model = linformerize(build("vit"), **OPTIONS)

@@ -41,6 +41,8 @@ ATTRIBUTES = (
     ("sliding_window", LOCAL),
     ("add_zero_attn", "add_zero_attn is set"),
     ("bias_k", "add_bias_kv is set"),
+    ("sequence_reduction", "its keys are shortened already"),
+    ("query_stride", "it has fewer queries than keys"),
 )
 RELATIVE = r"relative|rel_pos|position_bias|pos_bias|distance_embedding"
 INTERFACE = frozenset({"ALL_ATTENTION_FUNCTIONS"})
@@ -81,24 +83,33 @@ def attentions(model: nn.Module) -> list[Candidate]:
 
 def heads_of(module: nn.Module) -> tuple[int, int]:
     """H and G of an attention module; 0, 0 if it does not tell."""
-    places = (module, getattr(module, "config", None))
-    heads, kv = (
-        next((int(n) for at in places for name in names if (n := getattr(at, name, None))), 0)
-        for names in (HEADS, KV_HEADS)
-    )
+    heads, kv = (_whole_number(module, names) or 0 for names in (HEADS, KV_HEADS))
     groups = getattr(module, "num_key_value_groups", None)
     return heads, heads // groups if groups else (kv or heads)
 
 
 def head_size_of(module: nn.Module) -> int:
     """D of an attention module; 0 if it does not tell."""
-    places = (module, getattr(module, "config", None))
     for names, parts in ((HEAD_SIZES, 1), (WIDTHS, heads_of(module)[0])):
-        for place in places:
-            for name in names:
-                if isinstance(size := getattr(place, name, None), int):
-                    return size // parts
+        size = _whole_number(module, names)
+        if size is not None:
+            return size // parts
     return 0
+
+
+def _whole_number(module: nn.Module, names: tuple[str, ...]) -> int | None:
+    """The first of these attributes of a module, or of its config, that is one number above 0; a
+    config may have one for each stage, or refuse to give one for all layers.
+    """
+    for place in (module, getattr(module, "config", None)):
+        for name in names:
+            try:
+                found = getattr(place, name, None)
+            except Exception:  # of transformers, for a number that differs between layers
+                continue
+            if isinstance(found, int) and found > 0:
+                return found
+    return None
 
 
 def _walk(

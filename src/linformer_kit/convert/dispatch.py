@@ -126,7 +126,7 @@ def _linformer(
     if scaling is not None and not math.isclose(scaling * size**0.5, 1.0):
         query = query * (scaling * size**0.5)  # the scores are divided by sqrt(D)
     if mask is not None:
-        mask = visible_keys(mask)
+        mask = visible_keys(mask).expand(query.shape[0], -1)
     heads = (rows.transpose(1, 2) for rows in (query, key, value))
     return child(*heads, mask, drop=dropout)
 

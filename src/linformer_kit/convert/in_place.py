@@ -158,8 +158,10 @@ def _swap(module: nn.Module, settings: Settings) -> None:
         use_dispatch(module)
     child = kind(settings, num_heads=heads, num_kv_heads=kv_heads, head_dim=head_size_of(module))
     start_from_segment_means(child)
-    like = next(module.parameters())
-    child.to(device=like.device, dtype=like.dtype).train(module.training)
+    like = next((p for p in module.parameters() if p.is_floating_point()), None)
+    if like is not None:  # quantized layers have no parameters and give float32
+        child.to(device=like.device, dtype=like.dtype)
+    child.train(module.training)
     module.add_module(CHILD, child)
     if isinstance(module, nn.MultiheadAttention):
         module.__class__ = LinformerMultiheadAttention  # keeps parameters, hooks and references

@@ -10,6 +10,8 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import torch
+
 from ..errors import UserError, user_input
 from ..models.load import check_weights, quiet
 from ..outputs import write_atomic
@@ -18,7 +20,6 @@ from .in_place import swap
 from .swapped import CHILD, Settings
 
 if TYPE_CHECKING:
-    import torch
     from torch import nn
     from transformers import PreTrainedModel
 
@@ -38,6 +39,12 @@ def save_linformerized(model: nn.Module, folder: str | Path) -> None:
     if not swapped:
         raise ValueError(
             f"{type(model).__name__} has no swapped attention: call linformerize first."
+        )
+    packed = [name for name, t in model.state_dict().items() if not isinstance(t, torch.Tensor)]
+    if packed:
+        raise ValueError(
+            f"{type(model).__name__} has quantized layers, which are not tensors to save: got "
+            f"{packed[0]}. Save the model before it is quantized."
         )
     with user_input(f"cannot write to {folder}"):
         folder.mkdir(parents=True, exist_ok=True)

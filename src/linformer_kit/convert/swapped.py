@@ -178,6 +178,11 @@ class LinformerMultiheadAttention(nn.MultiheadAttention):
         mask = None
         if key_padding_mask is not None:
             padding = key_padding_mask if batched else key_padding_mask[None]
+            if padding.dtype != torch.bool and not padding.is_floating_point():
+                raise ValueError(
+                    "a key_padding_mask must be boolean (True = padding) or floating: got "
+                    f"{padding.dtype}. Pass mask.bool()."
+                )
             mask = ~padding if padding.dtype == torch.bool else visible_keys(padding)
         if not batched:
             query, value = query[None], value[None]
