@@ -54,6 +54,13 @@ def test_crlf_and_a_missing_last_blank_line(tmp_path):
     assert shown(record) == ("Ada Lee", [("Ada Lee", "p")])
 
 
+def test_columns_are_separated_by_spaces_and_tabs_alone(tmp_path):
+    """A word may hold other white space, such as the space inside a French number."""
+    ((_, record),) = records(tmp_path, "10\u00a0000 NUM \tB-amount\n\u20ac X I-amount \n")
+    assert record["text"] == "10\u00a0000 \u20ac"
+    assert record["spans"] == [(0, 8, "amount")]
+
+
 def test_a_line_without_a_label_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"line 2 of .* must have a word and a label.*'Lee'"):
         records(tmp_path, "Ada B-p\nLee\n")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from .spans import Spans
 
 DOCUMENT = "-DOCSTART-"
+_COLUMN = re.compile(r"[^ \t\r\n]+")  # other white space, such as U+00A0, is part of a word
 _COMMENT = re.compile(r"#\s*[\w.:-]+\s*=|#\s*(newdoc|newpar)\b")
 
 
@@ -64,7 +65,7 @@ def _sentences(path: Path, limits: Limits) -> Iterator[tuple[int, tuple[str, Spa
     labels: list[str] = []
     start = 1
     for number, line in enumerate(files.lines(path, limits), start=1):
-        columns = line.split()
+        columns = _COLUMN.findall(line)
         if columns and not words and _COMMENT.match(line):
             continue
         document = bool(columns) and columns[0] == DOCUMENT
