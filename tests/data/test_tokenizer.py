@@ -225,3 +225,8 @@ def test_a_text_is_framed_by_the_special_tokens_of_its_tokenizer(special, task, 
     assert " ".join(loaded.convert_ids_to_tokens(ids)) == expected
     begin, end = tokenizer.frame_of(loaded, "clm", prompt=True)
     assert (len(begin), len(end)) == (("<s>" in expected or task == "translate") * 1, 0)
+
+
+def test_a_lone_surrogate_is_told():
+    with pytest.raises(UserError, match=r"must be valid Unicode: got a lone surrogate"):
+        tokenizer.encode_whole(make("byte"), ["caf\udce9"])

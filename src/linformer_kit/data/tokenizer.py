@@ -87,7 +87,13 @@ def encode_whole(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> li
     backend = tokenizer.backend_tokenizer
     backend.no_truncation()
     backend.no_padding()
-    return list(backend.encode_batch(list(texts), add_special_tokens=False))
+    try:
+        return list(backend.encode_batch(list(texts), add_special_tokens=False))
+    except TypeError as error:
+        raise UserError(
+            "a text must be valid Unicode: got a lone surrogate, which a byte that is not UTF-8 "
+            "becomes on the command line. Convert the text to UTF-8."
+        ) from error
 
 
 def texts_of(record: Record) -> Iterator[str]:
