@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from typing import TYPE_CHECKING
@@ -50,6 +51,16 @@ def write_atomic(path: Path, content: str | bytes, *, remedy: str = MAKE_ROOM) -
         raise UserError(f"cannot write {path}: {error.strerror or error}. {remedy}") from error
     finally:
         staging.unlink(missing_ok=True)
+
+
+def json_bytes(values: object) -> bytes:
+    """Values as readable JSON.
+
+    A file name that is not UTF-8 holds lone surrogates, which cannot be encoded; they become the
+    escapes of JSON, so that reading gives the same name again.
+    """
+    text = json.dumps(values, indent=1, ensure_ascii=False)
+    return f"{text}\n".encode("utf-8", "backslashreplace")
 
 
 def staged_name(path: Path) -> str | None:

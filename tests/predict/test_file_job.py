@@ -150,6 +150,57 @@ def test_a_folder_of_texts(runs, tmp_path):
     assert "UTF-16" in found[1]["prediction_error"]
 
 
+def test_every_file_of_a_folder_is_read_or_named(runs, tmp_path):
+    texts, linked = tmp_path / "texts", tmp_path / "linked"
+    texts.mkdir()
+    linked.mkdir()
+    (linked / "far.txt").write_text("a cat")
+    (texts / "folder").symlink_to(linked)
+    (texts / "again").symlink_to(texts)
+    (texts / "gone.txt").symlink_to("nowhere.txt")
+    os.mkfifo(texts / "pipe.txt")
+    totals, said = answer(runs("classify"), texts, tmp_path / "out.csv")
+    assert [row["file"] for row in read(tmp_path / "out.csv")] == ["folder/far.txt"]
+    assert totals.rows == 1
+    assert [line.partition(" ")[0].rpartition("/")[2] for line in said] == ["gone.txt", "pipe.txt"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_name_that_is_not_utf8_is_written_with_escapes(runs, tmp_path, kind):
+    texts = tmp_path / "texts"
+    texts.mkdir()
+    (texts / os.fsdecode(b"caf\xe9.txt")).write_text("a cat")
+    (texts / os.fsdecode(b"not text \xe9.txt")).write_bytes(b"\x00")
+    totals, _ = answer(runs("classify"), texts, tmp_path / f"out.{kind}")
+    assert (totals.answered, totals.failed) == (1, 1)
+    found = read(tmp_path / f"out.{kind}")
+    assert found[0]["file"].replace("\\\\", "\\") == "caf\\udce9.txt"
+    again, said = answer(runs("classify"), texts, tmp_path / f"out.{kind}")
+    assert again == totals
+    assert "is finished" in said[0]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_csv_with_carriage_returns_in_its_fields_can_be_read_again(runs, tmp_path, end):
+    rows = ["id,text", '1,"a cat\rruns"', '2,"a\r\ndog"', ""]
+    (tmp_path / "in.csv").write_bytes(end.join(rows).encode())
+    totals, _ = answer(runs("classify"), tmp_path / "in.csv", tmp_path / "out.csv")
+    assert totals.answered == 2
+    with (tmp_path / "out.csv").open(newline="") as file:
+        found = list(csv.DictReader(file, strict=True))
+    assert [row["text"] for row in found] == ["a cat\rruns", "a\r\ndog"]
+    assert (tmp_path / "out.csv").read_bytes().endswith(end.encode())
+
+
+def test_the_remedy_of_a_bad_row_of_tsv_speaks_of_tabs(runs, tmp_path):
+    (tmp_path / "in.tsv").write_text("id\ttext\n1\ta\tcat\n")
+    _, said = answer(runs("classify"), tmp_path / "in.tsv", tmp_path / "out.tsv")
+    assert "3 fields where the header has 2" in said[0]
+    assert "tab" in said[0]
+    assert "quote" not in said[0]
+    assert said[0].count("line 2") == 1
+
+
 def test_bad_rows_of_csv_are_reported_with_their_numbers_and_the_others_are_answered(
     runs, tmp_path
 ):
@@ -300,6 +351,7 @@ def test_a_job_that_gets_sigkill_is_resumed_by_the_same_command(runs, tmp_path):
         ("out.jsonl", "in the same format"),
         ("out.csv.gz", "is written uncompressed"),
         ("out.txt", "must end in .csv"),
+        ("out.conll", "must end in .csv"),
         ("nowhere/out.csv", "there is no folder"),
     ],
 )
@@ -348,6 +400,8 @@ def test_the_answers_of_another_job_are_left_alone(runs, tmp_path):
         (["--file", "taken.csv"], "has a column 'prediction', which answers are written to"),
         (["--file", "empty.csv"], "is empty: it has no header"),
         (["--file", "in.csv", "--format", "xml"], "--format must be one of"),
+        (["--file", "in.csv", "--format", "conll"], "--format must be one of"),
+        (["--file", "in.conll"], "in.conll has CoNLL columns"),
         (["text"], "--out is for --file or standard input"),
     ],
 )
@@ -355,6 +409,7 @@ def test_a_mistake_is_one_line(capsys, runs, tmp_path, monkeypatch, arguments, m
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "in.csv")
     (tmp_path / "in.txt").write_text("dog\n")
+    (tmp_path / "in.conll").write_text("dog O\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "taken.csv").write_text("text,prediction\na,b\n")
     run = str(runs("classify").path)

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from linformer_kit.predict.answers import Options, predict_texts
+from linformer_kit.errors import UserError
+from linformer_kit.predict.answers import Options, Predictor, predict_texts
 from linformer_kit.predict.journal import Journal
 from linformer_kit.predict.matrix import MatrixWriter
 
@@ -121,3 +122,8 @@ def test_nothing_is_overwritten_and_other_tasks_are_refused(capsys, runs, tmp_pa
     code, _, err = command(capsys, "predict", run, "--file", str(source), "--out", out)
     assert code == 2
     assert "holds vectors, which only the task 'embed' gives" in err
+
+
+def test_a_size_that_a_vector_does_not_have_is_refused(runs):
+    with pytest.raises(UserError, match=r"size must be at most 16, .*: got 17"):
+        Predictor(runs("embed"), options=Options(size=17))

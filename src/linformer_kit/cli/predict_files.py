@@ -5,14 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from ..config.schema import Format
 from ..errors import UserError
 
 if TYPE_CHECKING:
@@ -36,13 +35,12 @@ def answer_file(
     on_overflow: str | None,
 ) -> None:
     """Answer a file. Exit code 2 if a row has no answer."""
-    if file_format not in (None, *get_args(Format)):
-        raise UserError(
-            f"--format must be one of {', '.join(get_args(Format))}: got {file_format!r}."
-        )
     from ..predict.answers import TOKENS_PER_BATCH, Options, Predictor
     from ..predict.file_job import predict_file
+    from ..predict.inputs import FORMATS
 
+    if file_format not in (None, "auto", *FORMATS):
+        raise UserError(f"--format must be one of {', '.join(FORMATS)}: got {file_format!r}.")
     predictor = Predictor(
         folder,
         which=which,
@@ -58,7 +56,7 @@ def answer_file(
             name,
             out,
             column=column,
-            format=cast("Format", file_format or "auto"),
+            format=file_format or "auto",
             say=lambda text: typer.echo(f"linformer: {text}", err=True),
             tell=tell,
         )

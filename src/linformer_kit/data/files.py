@@ -58,7 +58,7 @@ def find(source: str) -> list[Path]:
     with user_input(f"cannot read {source}"):
         path = Path(source).expanduser()
         if path.is_dir():
-            found = sorted(_below(path))
+            found = sorted(one for one in below(path) if kind_of(one) in SUFFIXES)
             if not found:
                 raise UserError(
                     f"the folder {source} holds no file to read: got none that ends in "
@@ -79,7 +79,12 @@ def find(source: str) -> list[Path]:
     return found
 
 
-def _below(folder: Path) -> Iterator[Path]:
+def below(folder: Path) -> Iterator[Path]:
+    """Everything in a folder and below it that is no folder.
+
+    Links to folders are followed, each folder is read once.
+    """
+
     def refuse(error: OSError) -> None:
         raise error
 
@@ -91,7 +96,7 @@ def _below(folder: Path) -> Iterator[Path]:
             continue
         seen.add((status.st_dev, status.st_ino))
         folders.sort()
-        yield from (Path(name, file) for file in names if kind_of(Path(file)) in SUFFIXES)
+        yield from (Path(name, file) for file in names)
 
 
 def kind_of(path: Path) -> str:

@@ -21,7 +21,7 @@ from ..data.records import BY_SUFFIX
 from ..errors import UserError, user_input
 from ..machine_memory import release_freed_memory
 from ..runs.manifest import MANIFEST
-from .inputs import STDIN, Input, Row, kind_of_input
+from .inputs import FORMATS, STDIN, Input, Row, kind_of_input
 from .journal import Journal, locked, partial_of
 from .matrix import MatrixWriter, rows_file
 from .writers import LineWriter, ParquetWriter, Writer
@@ -39,6 +39,7 @@ ROWS = 4096  # of a pool at most
 TOKENS = ("tokens_read", "tokens_total")
 ERROR = "prediction_error"
 MATRIX = "npy"
+SUFFIXES = tuple(suffix for suffix, kind in BY_SUFFIX.items() if kind in FORMATS)  # of --out
 
 
 @dataclass(frozen=True)
@@ -281,17 +282,16 @@ def _format_of(out: Path, source: Input, predictor: Predictor) -> str:
         if predictor.task.vector_size is None:
             raise UserError(
                 f"a {suffix} file holds vectors, which only the task 'embed' gives: got {out}. "
-                f"Use one of {', '.join(dict.fromkeys(BY_SUFFIX))}."
+                f"Use one of {', '.join(SUFFIXES)}."
             )
         return MATRIX
     if suffix in PACKED:
         raise UserError(f"--out is written uncompressed: got {out}. Leave out {suffix}.")
-    kind = BY_SUFFIX.get(suffix)
-    if kind is None:
+    if suffix not in SUFFIXES:
         raise UserError(
-            f"--out must end in {', '.join(dict.fromkeys(BY_SUFFIX))}, for answers have columns: "
-            f"got {out}."
+            f"--out must end in {', '.join(SUFFIXES)}, for answers have columns: got {out}."
         )
+    kind = BY_SUFFIX[suffix]
     if source.kind not in ("text", kind) and not source.is_folder:
         raise UserError(
             f"answers are written beside the columns of their rows, in the same format: got {out} "

@@ -28,7 +28,11 @@ STDIN = "-"
 TEXTS = (".txt", ".md", ".rst", ".text", "")  # of the files of a folder; others are no texts
 FILE_COLUMN, TEXT_COLUMN = "file", "text"
 BATCH = 64  # rows of parquet
-QUOTES = "Close every quote, and double a quote inside a quoted field."
+FORMATS: tuple[Format, ...] = ("text", "csv", "tsv", "jsonl", "parquet")
+REMEDIES = {
+    "csv": "Close every quote, and double a quote inside a quoted field.",
+    "tsv": "A field of TSV must hold no tab and no line break.",
+}
 
 
 @dataclass(frozen=True)
@@ -238,12 +242,12 @@ class Input:
         def rows() -> Iterator[Row]:
             limits = files.Limits(document_mb=max(1, self.limit // files.MB))
             for path in found:
-                name = path.relative_to(folder).as_posix()
+                name = _encodable(path.relative_to(folder).as_posix())
                 try:
                     text = files.whole(path, limits)
                     yield Row(name, text, [name])
                 except UserError as error:
-                    yield Row(name, None, [name], str(error))
+                    yield Row(name, None, [name], _encodable(str(error)))
                 if path.exists():
                     self.done += path.stat().st_size
 
@@ -257,6 +261,7 @@ class _Records:
 
     def __init__(self, source: Input, lines: Iterator[tuple[int, bytes | None]]) -> None:
         self._source = source
+        self._remedy = REMEDIES[source.kind]
         self._lines = lines
         self._again: deque[tuple[int, bytes | None]] = deque()
         self._taken: list[tuple[int, bytes | None]] = []  # the lines of the record under way
@@ -297,7 +302,7 @@ class _Records:
             try:
                 row = next(self._reader, None)
             except csv.Error as error:
-                problem = f"not valid {self._source.kind.upper()}: {error}. {QUOTES}"
+                problem = f"not valid {self._source.kind.upper()}: {error}. {self._remedy}"
             if self._broken is not None:
                 problem, self._broken = self._broken, None
             if not self._taken:
@@ -306,12 +311,14 @@ class _Records:
             if problem is None and row == []:
                 continue  # a blank line
             if problem is None and row is not None and self._width and len(row) != self._width:
-                problem = f"it has {len(row)} fields where the header has {self._width}. {QUOTES}"
+                problem = (
+                    f"it has {len(row)} fields where the header has {self._width}. {self._remedy}"
+                )
             if problem is not None or row is None:
                 # Only the first line is given up: a quote in it may have taken in the others.
                 self._again.extendleft(reversed(self._taken[1:]))
                 self._reader = self._new_reader()
-                return Row(f"line {start}", None, None, f"line {start}: {problem}")
+                return Row(f"line {start}", None, None, problem)
             if not self._width:
                 self._width = len(row)
                 self.line_end = "\r\n" if (first or b"").endswith(b"\r\n") else "\n"
@@ -331,16 +338,28 @@ def kind_of_input(name: str, asked: Format) -> Format:
     path = Path(name)
     if not os.path.lexists(path):
         raise UserError(f"there is no file {name}.")
-    return BY_SUFFIX.get(files.kind_of(path), "text")
+    kind = BY_SUFFIX.get(files.kind_of(path), "text")
+    if kind not in FORMATS:
+        raise UserError(
+            f"{name} has CoNLL columns, a word a line: predict reads {', '.join(FORMATS)}. Write "
+            "its sentences as text, one a line."
+        )
+    return kind
 
 
 def _texts_below(folder: Path) -> tuple[list[Path], list[Path]]:
     """The texts in a folder and below it in sorted order, and the files that are none."""
     with user_input(f"cannot read {folder}"):
-        every = sorted(path for path in folder.rglob("*") if path.is_file())
-    texts = [path for path in every if files.kind_of(path) in TEXTS and path.name[0] != "."]
+        every = sorted(files.below(folder))
+        regular = [path for path in every if path.is_file()]  # no pipe, no link to nothing
+    texts = [path for path in regular if files.kind_of(path) in TEXTS and path.name[0] != "."]
     known = set(texts)
     return texts, [path for path in every if path not in known]
+
+
+def _encodable(text: str) -> str:
+    """The text with escapes for the bytes of a file name that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _about_column(where: str, column: str, header: Sequence[str]) -> str:

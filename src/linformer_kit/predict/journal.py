@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from ..data.counts import share
 from ..errors import UserError, user_input
-from ..outputs import write_atomic
+from ..outputs import json_bytes, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +130,7 @@ class Journal:
             "read": self.read.hexdigest(),
             "finished": finished,
         }
-        write_atomic(self.path, json.dumps(values, indent=1, ensure_ascii=False) + "\n")
+        write_atomic(self.path, json_bytes(values))
         self.finished = finished
 
 

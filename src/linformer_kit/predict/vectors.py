@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.overflow import mean_of_pieces
+from ..errors import UserError
 from .tasks import Question, TaskPredictor
 
 if TYPE_CHECKING:
@@ -22,7 +23,12 @@ class Embed(TaskPredictor):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         whole = int(self.model.config.hidden_size)
-        self.vector_size = min(self.options.size or whole, whole)
+        self.vector_size = self.options.size or whole
+        if self.vector_size > whole:
+            raise UserError(
+                f"size must be at most {whole}, the components of a vector of this model: got "
+                f"{self.vector_size}."
+            )
 
     def forward(
         self, pieces: Sequence[np.ndarray], model: Any, places: Sequence[tuple[Any, int]]

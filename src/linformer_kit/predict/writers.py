@@ -87,8 +87,9 @@ class LineWriter:
                 shown = [text.translate(ESCAPES) for text in fields]
             return ("\t".join(shown) + self.source.line_end).encode()
         text = io.StringIO()
-        csv.writer(text, lineterminator=self.source.line_end).writerow(fields)
-        return text.getvalue().encode()
+        # Before Python 3.13 only the characters of the line end are quoted, so a lone \r is not.
+        csv.writer(text, lineterminator="\r\n").writerow(fields)
+        return (text.getvalue().removesuffix("\r\n") + self.source.line_end).encode()
 
 
 class ParquetWriter:
