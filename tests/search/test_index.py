@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 
 import numpy as np
 import pytest
+import tokenizers
 
 from linformer_kit.errors import UserError
 from linformer_kit.search import index as indexes
 from linformer_kit.search.embedder import Embedder
 from linformer_kit.search.index import Index, update
+from linformer_kit.search.passages import passage_text
 
 from ..cli.test_main import run as command
 from .conftest import save_model
@@ -93,6 +97,63 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_indexed(embedder, documents
     assert any("latin.txt: not read" in line and "not UTF-8" in line for line in said)
     assert any("empty.txt: not read: it is empty" in line for line in said)
     assert len(Index(tmp_path / "i").about["documents"]) == 3
+
+
+def test_links_are_followed_and_what_is_no_file_is_named(embedder, documents, tmp_path):
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "far.txt").write_text("the river of the hill")
+    (documents / "folder").symlink_to(linked)
+    (documents / "again").symlink_to(documents)
+    (documents / "gone.txt").symlink_to("nowhere.txt")
+    os.mkfifo(documents / "pipe.txt")
+    _, said = build(documents, tmp_path / "i", embedder)
+    listed = [one["path"] for one in Index(tmp_path / "i").about["documents"]]
+    assert listed == ["bird.txt", "dog.txt", "folder/far.txt", "sub/cat.md"]
+    assert any("gone.txt: not read" in line and "does not exist" in line for line in said)
+    assert any("pipe.txt: not read" in line and "a FIFO" in line for line in said)
+
+
+def test_a_document_whose_name_is_not_utf8_is_found(embedder, tmp_path):
+    documents = tmp_path / "documents"
+    documents.mkdir()
+    name = os.fsdecode(b"caf\xe9.txt")
+    (documents / name).write_text("two bird three bird")
+    build(documents, tmp_path / "i", embedder)
+    found = Index(tmp_path / "i")
+    (hit,) = found.search(embedder.query("two bird three bird")[0], 3)
+    assert hit.path == name
+    assert passage_text(found, hit) == ("two bird three bird", None)
+    again, _ = build(documents, tmp_path / "i", embedder)
+    assert again.unchanged == 1
+
+
+def test_a_document_that_is_empty_now_counts_as_removed(embedder, documents, tmp_path):
+    build(documents, tmp_path / "i", embedder)
+    (documents / "dog.txt").write_text("")
+    changes, _ = build(documents, tmp_path / "i", embedder)
+    assert (changes.removed, changes.unchanged) == (1, 2)
+
+
+def test_text_without_a_token_is_said_and_no_query(embedder, documents, tmp_path, monkeypatch):
+    monkeypatch.setattr(embedder, "tokenizer", without_controls(embedder.tokenizer))
+    (documents / "invisible.txt").write_text("\u200b")
+    _, said = build(documents, tmp_path / "i", embedder)
+    assert any("invisible.txt: not read: it has no token" in line for line in said)
+    with pytest.raises(UserError, match=r"the query has no token for this model: got '\\u200b'"):
+        embedder.query("\u200b")
+
+
+def without_controls(tokenizer):
+    """The same tokenizer with the normalizer of BERT, which removes control characters."""
+    other = copy.deepcopy(tokenizer)
+    other.backend_tokenizer.normalizer = tokenizers.normalizers.BertNormalizer()
+    return other
+
+
+def test_a_query_that_is_not_valid_text_is_refused(embedder):
+    with pytest.raises(UserError, match="lone surrogate"):
+        embedder.query("caf\udce9")
 
 
 def test_another_model_another_passage_and_a_foreign_folder_are_refused(

@@ -139,6 +139,8 @@ class Embedder:
         if not text.strip():
             raise UserError("the query is empty.")
         pieces = self.passages(text, self.longest)
+        if not pieces:
+            raise UserError(f"the query has no token for this model: got {ascii(text)[:60]}.")
         note = None
         if len(pieces) > 1:
             note = f"the query is longer than {self.longest} tokens: its pieces are averaged."

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..data import files
 from ..errors import UserError, reason_of, user_input
-from ..outputs import write_atomic
+from ..outputs import json_bytes, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -161,6 +161,7 @@ def update(
         digest = hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
         if not text.strip():
             say(f"{name}: not read: it is empty.")
+            changes.removed += name in before
             continue
         if old is not None and digest in kept:
             here = old.places[:, 0] == kept[digest]["number"]
@@ -168,6 +169,10 @@ def update(
             tokens = kept[digest]["tokens"]
         else:
             pieces = embedder.passages(text, passage)
+            if not pieces:
+                say(f"{name}: not read: it has no token for this model.")
+                changes.removed += name in before
+                continue
             vectors = embedder.vectors([piece.ids for piece in pieces])
             spans = np.array([(piece.start, piece.end) for piece in pieces], dtype=np.int64)
             tokens = sum(len(piece.ids) for piece in pieces)
@@ -221,7 +226,7 @@ def _documents(folder: Path, say: Callable[[str], None]) -> list[tuple[str, Path
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}.")
     with user_input(f"cannot read {folder}"):
-        every = sorted(path for path in folder.rglob("*") if path.is_file())
+        every = sorted(files.below(folder))
     texts = [path for path in every if files.kind_of(path) in TEXTS]
     others = [path.name for path in every if files.kind_of(path) not in TEXTS]
     if others:
@@ -247,7 +252,7 @@ def _write(
             graph = _graph(vectors.shape[1])
             graph.add(np.arange(len(vectors)), vectors)
             graph.save(str(folder / f"graph-{generation}.usearch"))
-    write_atomic(folder / INDEX, json.dumps(about, indent=1, ensure_ascii=False) + "\n")
+    write_atomic(folder / INDEX, json_bytes(about))
     if before is not None:
         for name in ("vectors-{}.npy", "places-{}.npy", "graph-{}.usearch"):
             (folder / name.format(before["generation"])).unlink(missing_ok=True)
