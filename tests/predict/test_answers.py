@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from linformer_kit.config.load import load
 from linformer_kit.data.overflow import Reading
+from linformer_kit.errors import UserError
+from linformer_kit.models import LinformerConfig, LinformerForSequenceClassification
 from linformer_kit.models.load import load_pretrained, load_tokenizer
-from linformer_kit.predict.answers import Answer, Options, predict_texts
+from linformer_kit.predict.answers import Answer, Options, Predictor, predict_texts
 from linformer_kit.training.build import MODELS
+
+from ..train import tiny
 
 
 def parts(folder):
@@ -74,6 +82,24 @@ def test_a_drawn_continuation_follows_the_seed(runs):
     assert drawn[0] == drawn[1] != drawn[2]
 
 
+def test_a_prompt_beyond_the_trained_length_gets_no_warning_of_transformers(runs, monkeypatch):
+    """A decoder without positions has no limit."""
+    said: list[str] = []
+    handler = logging.Handler()
+    monkeypatch.setattr(handler, "emit", lambda record: said.append(record.getMessage()))
+    logging.Logger.warning_once.cache_clear()  # type: ignore[attr-defined]  (of transformers)
+    folder = runs("clm")
+    library = logging.getLogger("transformers")
+    monkeypatch.setattr(library, "level", logging.WARNING)  # a training before may have raised it
+    library.addHandler(handler)
+    try:
+        (answer,) = answers(folder, "The old dog runs. " * 5, max_new_tokens=2)
+    finally:
+        library.removeHandler(handler)
+    assert answer.problem is None
+    assert said == []
+
+
 def test_a_translation_is_one_text_of_at_most_the_tokens_asked_for(runs):
     (answer,) = answers(runs("translate"), "The old dog", max_new_tokens=3)
     _, tokenizer = parts(runs("translate"))
@@ -111,3 +137,35 @@ def test_an_answer_for_programs_and_for_people():
         "tokens_read": 5,
         "tokens_total": 9,
     }
+
+
+def features_predictor(folder):
+    """An untrained classifier of sequences with two numbers at each position."""
+    torch.manual_seed(0)
+    model = LinformerForSequenceClassification(
+        LinformerConfig(
+            feature_size=2, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=16, max_position_embeddings=32, k=4, pooling="mean", num_labels=2,
+        )
+    ).eval()  # fmt: skip
+    config = load(tiny.write(folder, "classify"))
+    source = SimpleNamespace(config=lambda: config, model_folder=lambda which: folder)
+    return Predictor(source, options=Options(), model=model)
+
+
+@pytest.mark.parametrize("text", ["[1, 2, 3, 4]", "[[1, 2, 3, 4]]", '[["1", "2"]]', "[[true, 1]]"])
+def test_features_of_another_shape_or_kind_are_refused(tmp_path, text):
+    """As in training: four numbers in a row are four positions, not two of two."""
+    predictor = features_predictor(tmp_path)
+    predictor.question("[[1, 2], [3, 4.5]]")
+    with pytest.raises(UserError, match=r"positions with 2 finite number\(s\) each: got"):
+        predictor.question(text)
+
+
+def test_an_answer_that_is_not_finite_is_none(tmp_path):
+    predictor = features_predictor(tmp_path)
+    asked = ["[[1, 2]]", "[[1e30, -1e30]]", "[[3, 4]]"]
+    first, second, third = predictor.answer([predictor.question(text) for text in asked])
+    assert isinstance(second, UserError)
+    assert "no finite answer" in str(second)
+    assert all(0 < each["score"] < 1 for each in (*first, *third))

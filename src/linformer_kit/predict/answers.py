@@ -166,9 +166,15 @@ class Predictor:
             for (number, piece), output in zip(batch, found, strict=True):
                 outputs[number][piece] = output
         return [
-            problems[number] if number in problems else self.task.merge(question, outputs[number])
+            problems[number] if number in problems else self._merged(question, outputs[number])
             for number, question in enumerate(questions)
         ]
+
+    def _merged(self, question: Question, outputs: list[Any]) -> list[dict[str, Any]] | UserError:
+        try:
+            return self.task.merge(question, outputs)
+        except UserError as error:
+            return error
 
     def _batches(self, questions: Sequence[Question]) -> Iterator[list[tuple[int, int]]]:
         """(question, piece) in batches: of one reach, similar in length, within the budget."""

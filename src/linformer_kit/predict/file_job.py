@@ -90,7 +90,7 @@ def predict_file(
     results = (*predictor.task.columns, *TOKENS, ERROR)
     source = Input(
         name,
-        column or _usual_column(config),
+        _usual_column(config) if column is None else column,
         kind,
         config.data.max_document_mb * MB,
         _as_text(features=predictor.task.tokenizer is None),

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ..data.collate import pad
+from ..data.features import features_of
 from ..data.overflow import (
     Overflow,
     Reading,
@@ -27,6 +28,7 @@ from ..data.tokenizer import encode_whole, frame_of
 from ..errors import UserError, user_input
 from ..evaluate.translations import room
 from ..models.extend import extended_length
+from ..models.load import quiet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +72,7 @@ class TaskPredictor:
     `encode` raises a UserError for a text that cannot be answered. `forward` gets pieces of one
     batch, the model to call (the extended one, where a question has a reach) and the facts of their
     questions with the places of the pieces in these; it returns one output for each piece. `merge`
-    makes the answers of a question from the outputs of its pieces.
+    makes the answers of a question from the outputs of its pieces, or raises a UserError.
     """
 
     equal_lengths = False  # whether the pieces of a batch must have one length
@@ -281,6 +283,11 @@ class Classify(TaskPredictor):
 
     def merge(self, question: Question, outputs: list[Any]) -> list[dict[str, Any]]:
         likely = mean_of_pieces(np.stack(outputs), [len(piece) for piece in question.pieces])
+        if not np.isfinite(likely).all():
+            raise UserError(
+                "the model has no finite answer to this input: its numbers may be far larger than "
+                "those that the model was trained on."
+            )
         names = self.model.config.id2label
         best = np.argsort(-likely, kind="stable")[: self.options.top]
         return [{"text": names[int(label)], "score": float(likely[label])} for label in best]
@@ -319,12 +326,13 @@ class GoOn(TaskPredictor):
         self, pieces: Sequence[np.ndarray], model: Any, places: Sequence[tuple[Any, int]]
     ) -> list[Any]:
         drawn = self.options.temperature > 0
-        made = model.generate(
-            **self.batch(pieces),
-            max_new_tokens=room(model, self._wanted, used=len(pieces[0])),
-            do_sample=drawn,
-            **({"temperature": self.options.temperature} if drawn else {}),
-        )
+        with quiet():  # transformers warns of a limit that a decoder without positions has not
+            made = model.generate(
+                **self.batch(pieces),
+                max_new_tokens=room(model, self._wanted, used=len(pieces[0])),
+                do_sample=drawn,
+                **({"temperature": self.options.temperature} if drawn else {}),
+            )
         return list(self.tokenizer.batch_decode(made, skip_special_tokens=True))
 
     def merge(self, question: Question, outputs: list[Any]) -> list[dict[str, Any]]:
@@ -380,9 +388,9 @@ def _boundaries(text: str, encoding: Any) -> tuple[np.ndarray, np.ndarray]:
 def _features(text: str, width: int) -> np.ndarray:
     rule = f"the input must be a JSON list of positions with {width} finite number(s) each"
     with user_input(f"{rule}: got {_short(text)}"):
-        values = np.asarray(json.loads(text), dtype=np.float32).reshape(-1, width)
-        if not values.size or not bool(np.isfinite(values).all()):
-            raise ValueError("it is empty or not finite")
+        values = features_of(json.loads(text))
+        if values.shape[1] != width:
+            raise ValueError(f"it has {values.shape[1]} at each position")
         return values
 
 
