@@ -395,6 +395,7 @@ def test_the_answers_of_another_job_are_left_alone(runs, tmp_path):
     ("arguments", "message"),
     [
         (["--file", "in.csv", "--column", "body"], "has no column 'body': it has 'id', 'text'"),
+        (["--file", "in.csv", "--column", ""], "has no column '': it has 'id', 'text'"),
         (["--file", "in.txt", "--column", "x"], "--column has no effect on in.txt"),
         (["--file", "none.csv"], "there is no file none.csv"),
         (["--file", "taken.csv"], "has a column 'prediction', which answers are written to"),
@@ -418,6 +419,28 @@ def test_a_mistake_is_one_line(capsys, runs, tmp_path, monkeypatch, arguments, m
     assert code == 2
     assert message in err
     assert not (tmp_path / "out.csv").exists()
+
+
+def test_a_line_of_standard_input_that_is_not_utf8_is_reported(capsys, runs, monkeypatch):
+    run = str(runs("classify").path)
+    given = io.BytesIO(b"a c\xe9t\nThe old dog runs.\n")
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(given, encoding="utf-8", errors="strict"))
+    capsys.readouterr()
+    code, out, err = command(capsys, "predict", run)
+    assert code == 2
+    assert "input 1: a text must be valid Unicode" in err
+    assert "1 of 2 inputs were not answered" in err
+    assert json.loads(out.splitlines()[1])["answers"]
+
+
+@pytest.mark.parametrize("more", [[], ["--out", "out.csv"]])
+def test_standard_input_that_is_closed_is_empty(capsys, runs, tmp_path, monkeypatch, more):
+    run = str(runs("classify").path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stdin", None)
+    capsys.readouterr()
+    _, _, err = command(capsys, "predict", run, *more)
+    assert "0 of 0" in err
 
 
 def test_options_of_files_need_an_output(capsys, runs, tmp_path):

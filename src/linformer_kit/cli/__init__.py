@@ -35,7 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _prepare_streams() -> None:
-    """Let closed streams go nowhere, and bytes of file names that are no text print as escapes."""
+    """Let closed streams go nowhere, and bytes of file names that are no text print as escapes.
+
+    A line of standard input that is not UTF-8 is a mistake in this line alone.
+    """
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123 - until the end
+    elif getattr(sys.stdin, "errors", None) == "strict" and hasattr(sys.stdin, "reconfigure"):
+        sys.stdin.reconfigure(errors="surrogateescape")
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:  # closed by the shell: `linformer runs >&-`

@@ -91,8 +91,8 @@ def encode_whole(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> li
         return list(backend.encode_batch(list(texts), add_special_tokens=False))
     except TypeError as error:
         raise UserError(
-            "a text must be valid Unicode: got a lone surrogate, which a byte that is not UTF-8 "
-            "becomes on the command line. Convert the text to UTF-8."
+            "a text must be valid Unicode: got a lone surrogate, as from a byte that is not UTF-8. "
+            "Convert the text to UTF-8."
         ) from error
 
 
