@@ -88,6 +88,7 @@ def _run(log: Path, arguments: list[str], before: Callable[..., None] | None, gi
         os.dup2(file, stream.fileno())
         os.close(file)
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # ignored where the tests run under nohup
     sys.argv = ["linformer", *arguments]
     from linformer_kit.cli import main
 
