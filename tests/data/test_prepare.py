@@ -266,3 +266,12 @@ def test_bits_per_byte_count_all_tokens(tmp_path):
     assert counts[0]["tokens"] == counts[1]["tokens"]
     assert counts[0]["bytes"] == counts[1]["bytes"]
     assert counts[0]["cut_tokens"] + counts[1]["cut_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("task", "remedy"), [("translate", "truncate"), ("classify", "truncate or chunk")]
+)
+def test_the_remedy_for_a_long_text_has_a_meaning_in_training(tmp_path, task, remedy):
+    overrides = ["data.on_overflow=error", "data.max_length=16"]
+    with pytest.raises(UserError, match=rf"use on_overflow: {remedy}\.$"):
+        prepare(load(tiny.write(tmp_path, task), overrides))

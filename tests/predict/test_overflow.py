@@ -258,6 +258,8 @@ def test_evaluate(capsys, tested, task, policy):
         assert code == 2
         assert f"at most data.max_length = {N} tokens" in err
         assert "1 of 3 of the test part have more, got 150" in err
+        refused = [other for other in POLICIES if why_refused("evaluate", other, task)]
+        assert not any(other in err.partition("Shorten them")[2] for other in refused)
         return
     assert code == 0
     found, *notices = [json.loads(line) for line in out.splitlines()]

@@ -58,6 +58,7 @@ class Examples:
     max_length: int
     tokenizer: PreTrainedTokenizerFast | None = None
     on_overflow: OnOverflow | None = None
+    instead: str = "truncate or chunk"  # what may be used in place of error
     overlap: float = 0.0
     pack: bool = True
     labels: list[str] = field(default_factory=list)
@@ -125,7 +126,13 @@ class Examples:
 
     @cached_property
     def _overflow(self) -> Overflow:
-        return Overflow(self._policy, self.max_length, self._frame.size, self.overlap)
+        return Overflow(
+            self._policy,
+            self.max_length,
+            self._frame.size,
+            self.overlap,
+            instead=self.instead,
+        )
 
     def _pieces(self, record: Record, *lengths: int) -> list[list[range]]:
         """What is in a row of a record's sides, which have these lengths without their frames."""

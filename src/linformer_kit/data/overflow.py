@@ -59,6 +59,7 @@ class Overflow:
     overlap: float = 0.0
     keep: Literal["start", "end"] = "start"
     limit: str = "data.max_length"  # what sets it, for errors
+    instead: str = "truncate, chunk or extend"  # what may be used in place of error
 
     def pieces(self, length: int) -> list[range]:
         """The places of the pieces that are read, of a text of `length` tokens without frame."""
@@ -69,8 +70,7 @@ class Overflow:
         if self.policy == "error":
             raise UserError(
                 f"a text must have at most {self.limit} = {self.max_length:,} tokens: got "
-                f"{length + self.frame:,}. Shorten it, or use on_overflow: "
-                f"{'truncate or extend' if self.keep == 'end' else 'truncate, chunk or extend'}."
+                f"{length + self.frame:,}. Shorten it, or use on_overflow: {self.instead}."
             )
         if self.policy == "extend":
             return [range(length)]

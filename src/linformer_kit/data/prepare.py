@@ -190,12 +190,14 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
         with store.writing(building.parent):
             tokenizer.save_pretrained(building / store.TOKENIZER)
     trained = time.perf_counter() - started
+    pairs = config.task == "translate" or config.data.anchor is not None
     makers = {
         part: Examples(
             task=config.task,
             max_length=config.data.max_length,
             tokenizer=tokenizer,
             on_overflow=policy_for("train", config),
+            instead="truncate" if pairs else "truncate or chunk",
             overlap=config.data.chunk_overlap,
             pack=config.data.pack,
             labels=labels,

@@ -13,7 +13,7 @@ import numpy as np
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 
-from ..config.on_overflow import policy_for
+from ..config.on_overflow import POLICIES, policy_for, why_refused
 from ..config.schema import LABELLED
 from ..core.window_attention import switch_off
 from ..data.prepare import Prepared, fingerprint, prepare
@@ -203,10 +203,13 @@ def _check_lengths(config: RunConfig, prepared: Prepared, part: Part | None) -> 
     chosen, limit = part or _usual_part(prepared), config.data.max_length
     counts = prepared.meta["parts"][chosen]
     if counts["longer"]:
+        others = [
+            p for p in POLICIES if p != "error" and not why_refused("evaluate", p, config.task)
+        ]
         raise UserError(
             f"a text must have at most data.max_length = {limit} tokens (on_overflow: error): "
             f"{counts['longer']:,} of {counts['documents']:,} of the {chosen} part have more, got "
-            f"{counts['longest']:,}. Shorten them, or use --on-overflow truncate, chunk or extend."
+            f"{counts['longest']:,}. Shorten them, or use --on-overflow {' or '.join(others)}."
         )
 
 

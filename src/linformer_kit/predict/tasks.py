@@ -320,6 +320,7 @@ class GoOn(TaskPredictor):
             self.frame.size,
             keep="end",
             limit="data.max_length - the tokens to write",
+            instead="truncate or extend",
         )
 
     def forward(
