@@ -275,3 +275,10 @@ def test_the_remedy_for_a_long_text_has_a_meaning_in_training(tmp_path, task, re
     overrides = ["data.on_overflow=error", "data.max_length=16"]
     with pytest.raises(UserError, match=rf"use on_overflow: {remedy}\.$"):
         prepare(load(tiny.write(tmp_path, task), overrides))
+
+
+def test_texts_that_are_too_short_to_compare_are_not_called_empty(tmp_path):
+    path = tiny.write(tmp_path, "embed")
+    (tmp_path / "text.txt").write_text("a cat\n" * 9)
+    with pytest.raises(UserError, match=r"at least 8 tokens, of which two parts are compared"):
+        prepare(load(path))

@@ -300,6 +300,36 @@ def test_a_killed_job_goes_on_without_losing_or_doubling_a_row(
     assert totals.rows == 40
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "npy"])
+def test_answers_so_far_that_are_cut_are_not_continued(runs, tmp_path, monkeypatch, kind):
+    """Their end would be filled with zeros, and the job would call itself complete."""
+    folder = runs("embed" if kind == "npy" else "classify")
+    source = write(tmp_path / f"in.{'csv' if kind == 'npy' else kind}", ["a cat"] * 40)
+    out, save = tmp_path / f"out.{kind}", Journal.save
+
+    def killed(journal, *, finished=False):
+        save(journal)
+        if journal.totals.rows:
+            raise Killed
+
+    monkeypatch.setattr(Journal, "save", killed)
+    monkeypatch.setattr(file_job, "ROWS", 10)
+    with pytest.raises(Killed):
+        answer(folder, source, out)
+    monkeypatch.setattr(Journal, "save", save)
+    partial = tmp_path / f"out.{kind}.partial"
+    cut = {"parquet": "part-00000000.parquet", "npy": "vectors.f32"}.get(kind)
+    path = partial / cut if cut else partial
+    if kind == "parquet":
+        path.unlink()
+    else:
+        os.truncate(path, path.stat().st_size // 2)
+    before = {p: p.read_bytes() for p in partial.parent.rglob("*") if p.is_file()}
+    with pytest.raises(ValueError, match="holds fewer answers than"):
+        answer(folder, source, out)
+    assert {p: p.read_bytes() for p in partial.parent.rglob("*") if p.is_file()} == before
+
+
 def test_what_is_drawn_does_not_depend_on_where_a_job_was_killed(runs, tmp_path, monkeypatch):
     folder = runs("clm")
     source = write(tmp_path / "in.csv", [f"The dog {number}" for number in range(12)])

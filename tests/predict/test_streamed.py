@@ -11,7 +11,8 @@ import torch
 from linformer_kit.cli.app import run as command
 from linformer_kit.config.load import load
 from linformer_kit.errors import UserError
-from linformer_kit.models import LinformerForSequenceClassification
+from linformer_kit.models import LinformerConfig, LinformerForSequenceClassification
+from linformer_kit.predict import streamed
 from linformer_kit.predict.streamed import predict_streamed
 from linformer_kit.train.run import train
 
@@ -63,6 +64,22 @@ def test_other_arrays_are_refused(folder, tmp_path, array, message):
     np.save(tmp_path / "wrong.npy", array)
     with pytest.raises(UserError, match=message):
         predict_streamed(folder, tmp_path / "wrong.npy")
+
+
+def test_features_without_a_finite_answer_are_refused(tmp_path, folder, monkeypatch):
+    torch.manual_seed(0)
+    model = LinformerForSequenceClassification(
+        LinformerConfig(
+            feature_size=1, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+            intermediate_size=16, max_position_embeddings=32, k=4, pooling="mean",
+            projection="mean",
+        )
+    )  # fmt: skip
+    monkeypatch.setattr(streamed, "load_pretrained", lambda kind, path: model)
+    for value in (np.nan, 1e30):
+        np.save(tmp_path / "a.npy", np.full((8, 1), value, dtype=np.float32))
+        with pytest.raises(UserError, match="no finite answer"):
+            predict_streamed(folder, tmp_path / "a.npy")
 
 
 def test_a_file_that_is_no_array_and_another_input_are_refused(folder, tmp_path, capsys):

@@ -26,7 +26,7 @@ from . import tokenizer as tokenizers
 from .arrow import RowFile
 from .corpus import PARTS, Corpus, Part
 from .digest import RowDigest, names_digest, tokenizer_digest
-from .examples import Examples
+from .examples import LEAST_TO_COMPARE, Examples
 from .iob import label_names
 
 if TYPE_CHECKING:
@@ -299,6 +299,11 @@ def _nothing(corpus: Corpus) -> str:
     counts = corpus.tally()
     if not (records := sum(counts.values())):
         return f"the training corpus is empty: {source} holds no text."
+    if counts["train"] and corpus.task == "embed" and corpus.data.anchor is None:
+        return (
+            f"there is nothing to compare: a text must have at least {LEAST_TO_COMPARE} tokens, of "
+            f"which two parts are compared, and none of {source} has."
+        )
     if counts["train"]:
         return f"the training corpus is empty: the tokenizer finds no token in {source}."
     shares = [f"data.{part}_share = {getattr(corpus.data, f'{part}_share')}" for part in PARTS[1:]]

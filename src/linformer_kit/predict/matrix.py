@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..outputs import STAGING
-from .writers import sync, writing
+from .writers import fewer_answers, sync, writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,10 +44,12 @@ class MatrixWriter:
         with writing(self.partial):
             self.partial.mkdir(exist_ok=True)
             self._vectors, self._rows = (self._open(name) for name in (VECTORS, ROWS))
-            self._vectors.truncate(4 * self.size * position)
+            size = 4 * self.size * position
+            lines = [self._rows.readline().endswith(b"\n") for _ in range(position)]
+            if self._vectors.seek(0, os.SEEK_END) < size or not all(lines):
+                raise fewer_answers(self.partial)
+            self._vectors.truncate(size)
             self._vectors.seek(0, os.SEEK_END)
-            for _ in range(position):
-                self._rows.readline()
             self._rows.seek(self._rows.tell())
             self._rows.truncate()
 

@@ -12,6 +12,7 @@ from ..models import LinformerForSequenceClassification
 from ..models.load import load_pretrained
 from ..parallel.stream import stream_pooled
 from .answers import Answer
+from .tasks import check_finite
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +46,7 @@ def predict_streamed(
             model.linformer, inputs, pooling=model.config.pooling, block=block
         )  # (M)
         likely = model.classifier(row[None]).float().softmax(-1)[0].double().numpy()
+    check_finite(likely)
     best = np.argsort(-likely, kind="stable")[:top]
     names: Any = model.config.id2label
     found = [{"text": names[int(label)], "score": float(likely[label])} for label in best]

@@ -283,14 +283,19 @@ class Classify(TaskPredictor):
 
     def merge(self, question: Question, outputs: list[Any]) -> list[dict[str, Any]]:
         likely = mean_of_pieces(np.stack(outputs), [len(piece) for piece in question.pieces])
-        if not np.isfinite(likely).all():
-            raise UserError(
-                "the model has no finite answer to this input: its numbers may be far larger than "
-                "those that the model was trained on."
-            )
+        check_finite(likely)
         names = self.model.config.id2label
         best = np.argsort(-likely, kind="stable")[: self.options.top]
         return [{"text": names[int(label)], "score": float(likely[label])} for label in best]
+
+
+def check_finite(likely: np.ndarray) -> None:
+    """Refuse probabilities that are none."""
+    if not np.isfinite(likely).all():
+        raise UserError(
+            "the model has no finite answer to this input: its numbers are not finite, or far "
+            "larger than those that the model was trained on."
+        )
 
 
 class GoOn(TaskPredictor):

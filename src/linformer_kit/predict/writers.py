@@ -12,7 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..errors import user_input
+from ..errors import UserError, user_input
 from ..outputs import MAKE_ROOM, STAGING
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ class LineWriter:
     def open_at(self, position: int) -> None:
         with writing(self.partial):
             self._file = self.partial.open("r+b" if self.partial.exists() else "w+b")
+            if self._file.seek(0, os.SEEK_END) < position:
+                raise fewer_answers(self.partial)
             self._file.truncate(position)
             self._file.seek(position)
             if position == 0 and self.kind != "jsonl":
@@ -114,6 +116,8 @@ class ParquetWriter:
         self._count = position
         with writing(self.partial):
             self.partial.mkdir(exist_ok=True)
+            if not all(self._part(number).is_file() for number in range(position)):
+                raise fewer_answers(self.partial)
             for path in self._parts(after=position):
                 path.unlink()
 
@@ -179,6 +183,14 @@ def _flat(value: Any) -> str:
     if isinstance(value, str):
         return value
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def fewer_answers(partial: Path) -> UserError:
+    """Answers so far that were cut or changed: going on would fill the gap with zeros."""
+    return UserError(
+        f"{partial} holds fewer answers than were written to it: it is left alone. Remove it and "
+        "the .predict.json beside it to start again."
+    )
 
 
 def sync(path: Path) -> None:
