@@ -143,6 +143,17 @@ def test_the_path_for_a_cpu_is_taken_and_has_derivatives_of_higher_order(kind, m
     assert calls
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("seen", [0, 1, 9])
+@pytest.mark.parametrize("window", [1, 2, 5])
+def test_many_blocks_of_chunks_equal_the_reference(window, seen, masked):
+    """Longer than five windows, in inference too; 9 global positions are more than a block."""
+    for length in (26, 31):
+        layer = built("mean", window=window, global_tokens=seen, max_length=32)
+        mask = holes(length) if masked else None
+        assert_equals_reference(layer, rows_of(3 if masked else 2, length), mask)
+
+
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 5, 7])
 @pytest.mark.parametrize("window", [1, 3])
 def test_every_length_around_a_multiple_of_the_window(window, length):

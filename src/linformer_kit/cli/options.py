@@ -13,7 +13,6 @@ import typer
 from ..config import limits
 from ..errors import UserError
 
-ROUNDS = 1_000_000
 MOST_SEED = 2**32 - 1
 
 
@@ -27,24 +26,7 @@ def finite(value: float | None) -> float | None:
 Batch = Annotated[int, typer.Option(help="Inputs at a time.", min=1, max=limits.BATCH)]
 Threads = Annotated[int, typer.Option(help="Threads to compute with.", min=1, max=limits.THREADS)]
 Seed = Annotated[int, typer.Option(help="Seed of weights and inputs.", min=0, max=MOST_SEED)]
-Rounds = Annotated[
-    int, typer.Option(help="Rounds; fewer for what takes over 1 s.", min=1, max=ROUNDS)
-]
-Width = Annotated[int, typer.Option(help="Width of the model.", min=1, max=limits.WIDTH)]
-Heads = Annotated[int, typer.Option(help="Attention heads.", min=1, max=limits.WIDTH)]
-Depth = Annotated[int, typer.Option(help="Layers.", min=1, max=limits.LAYERS)]
-K = Annotated[
-    int,
-    typer.Option(help="Rows that keys and values are compressed to.", min=1, max=limits.LENGTH),
-]
-Lengths = Annotated[str, typer.Option(help="Lengths n, with commas.")]
 Out = Annotated[Path, typer.Option(help="Where records are appended, as JSON lines.")]
-ResumedOut = Annotated[
-    Path, typer.Option(help="Where records are appended; what is there is not measured again.")
-]
-Again = Annotated[
-    bool, typer.Option("--again", help="Measure what has a record already once more.")
-]
 Config = Annotated[
     Path,
     typer.Argument(

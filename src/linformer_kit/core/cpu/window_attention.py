@@ -1,10 +1,11 @@
 """Attention with a window on a CPU: projections, attention and W_o per block of chunks.
 
-The keys and values of the whole sequence are computed first. Queries and the outputs of the heads
-then exist for one block at a time; in training they are saved. A block calls PyTorch's fused kernel
-on views: its chunks with their windows (near), and all its rows with the global positions and the
-compressed rows (far). Chunks at the ends of the sequence, whose windows are shorter, have calls of
-their own, so nothing is padded and, without a mask, nothing is hidden by a bias.
+Queries, exact keys and values and the outputs of the heads exist for one block at a time; in
+training they are saved. A block calls PyTorch's fused kernel on views: its chunks with their
+windows (near), and all its rows with the global positions and the compressed rows (far). Chunks at
+the ends of the sequence, whose windows are shorter, have calls of their own, so nothing is padded
+and, without a mask, nothing is hidden by a bias. The queries of global positions attend to the rows
+of one block after the other.
 
 Two softmaxes over disjoint keys with results o_1, o_2 and log-sum-exps l_1, l_2 are merged exactly:
 o = o_2 + (o_1 - o_2) sigmoid(l_1 - l_2), l = log(exp l_1 + exp l_2).
@@ -18,11 +19,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from .allocator import reuse_freed_blocks
-from .blocks import linear_into, rows_in_block
+from .blocks import linear_into
 from .flash import FLASH_FORWARD, HAS_FLASH
 from .predicate import needs_plain_backward, plain_gradients, use_cpu_fast_path
 from .window_blocks import (
@@ -36,10 +36,12 @@ from .window_blocks import (
     far_bias_of,
     far_keys_of,
     far_shift_of,
+    rows_of_chunks,
     window_bias,
     windows,
 )
 from .window_gradients import WindowGradients
+from .window_keys import WindowKeys
 
 if TYPE_CHECKING:
     from ..attention import LinformerAttention
@@ -66,47 +68,78 @@ def attend_with_window_on_cpu(inputs: Inputs, layout: Layout) -> Tensor:
 
 
 def _forward(inputs: Inputs, layout: Layout, *, save: bool = False) -> tuple[Tensor, Saved]:
-    x, w_q, b_q = inputs[:3]
-    (batch, length, _), width, heads, seen = x.shape, w_q.shape[0], layout.heads, layout.seen
-    kept = (batch, length) if save else (1, min(length, rows_in_block(width) + layout.window))
-    key, value = F.linear(x, inputs.w_k, inputs.b_k), F.linear(x, inputs.w_v, inputs.b_v)
-    if layout.value_factor is not None:
-        value.unflatten(2, (heads, -1)).mul_(layout.value_factor)
+    """(B, N, M); `Saved` of all samples, or without `save` of one block of the last sample."""
+    (batch, length, _), width, heads = inputs.x.shape, inputs.w_q.shape[0], layout.heads
+    new = inputs.x.new_empty
+    samples, rows, near = batch, length, length
+    if not save:
+        block = rows_of_chunks(width, layout.window)
+        samples, rows, near = 1, min(block, length), min(block + 2 * layout.window, length)
     saved = Saved(
-        x.new_empty(*kept, width),
-        key,
-        value,
-        x.new_empty(*kept, width),
-        x.new_empty(*kept, heads),
-        x.new_empty(batch, heads, seen),
+        new(samples, rows, width),
+        new(samples, near, width),
+        new(samples, near, width),
+        new(samples, rows, width),
+        new(samples, rows, heads),
+        new(samples, heads, layout.seen),
     )
-    y = x.new_empty(batch, length, inputs.w_o.shape[0])
+    y = new(batch, length, inputs.w_o.shape[0])
     for b in range(batch):
-        far_keys = far_keys_of(inputs, key[b], value[b], layout, b)
-        for block in chunk_blocks(length, layout, width):
-            part = (b, block.rows) if save else (0, slice(block.rows.stop - block.rows.start))
-            queries, mixed = saved.queries[part], saved.mixed[part]
-            linear_into(x[b, block.rows], w_q, b_q, out=queries)
-            if block.rows.start == 0 and seen:
-                global_queries = queries[:seen].clone()
-            far = None
-            if far_keys is not None:
-                bias = far_bias_of(layout, inputs.head_bias, b, block)
-                far = FLASH_FORWARD(by_head(queries, heads), *far_keys, attn_mask=bias)
-            _merge(queries, mixed, saved.logsumexp[part], far, key[b], value[b], layout, b, block)
-            linear_into(mixed, inputs.w_o, inputs.b_o, out=y[b, block.rows])
-        if seen:
-            bias = None if layout.key_bias is None else layout.key_bias[b, None, None, None]
-            every, of_global = FLASH_FORWARD(
-                *(by_head(rows, heads) for rows in (global_queries, key[b], value[b])),
-                attn_mask=bias,
-            )
-            saved.of_global[b] = of_global[0]
-            rows = by_row(every).flatten(1)
-            linear_into(rows, inputs.w_o, inputs.b_o, out=y[b, :seen])
-            if save:
-                saved.mixed[b, :seen] = rows
+        _attend(inputs, layout, b, Saved(*(part[b if save else 0] for part in saved)), y[b])
     return y, saved
+
+
+def _attend(inputs: Inputs, layout: Layout, b: int, saved: Saved, y: Tensor) -> None:
+    """Write the output (N, M) of sample b to y. `saved` is that of one sample, or of a block."""
+    x, seen, heads, width = inputs.x[b], layout.seen, layout.heads, inputs.w_q.shape[0]
+    keys = WindowKeys(inputs, layout, b, saved.key, saved.value)
+    global_query = x.new_empty(seen, width)
+    global_keys = x.new_empty(seen, width), x.new_empty(seen, width)
+    if seen:
+        linear_into(x[:seen], inputs.w_q, inputs.b_q, out=global_query)
+        keys.compute(slice(0, seen), *global_keys)
+    far_keys = far_keys_of(inputs, *global_keys, layout, b)
+    whole = saved.queries.shape[0] == x.shape[0]
+    of_global = None
+    for block in chunk_blocks(x.shape[0], layout, width):
+        keys.advance(block)
+        part = block.rows if whole else slice(block.rows.stop - block.rows.start)
+        queries, mixed = saved.queries[part], saved.mixed[part]
+        linear_into(x[block.rows], inputs.w_q, inputs.b_q, out=queries)
+        far = None
+        if far_keys is not None:
+            bias = far_bias_of(layout, inputs.head_bias, b, block)
+            far = FLASH_FORWARD(by_head(queries, heads), *far_keys, attn_mask=bias)
+        _merge(queries, mixed, saved.logsumexp[part], far, keys, layout, b, block)
+        linear_into(mixed, inputs.w_o, inputs.b_o, out=y[block.rows])
+        if seen:
+            of_block = _global_attention(global_query, keys, layout, b, block.rows)
+            of_global = of_block if of_global is None else merge_softmaxes(of_global, of_block)
+    if of_global is not None:
+        rows, sums = by_row(of_global[0]).flatten(1), of_global[1]
+        linear_into(rows, inputs.w_o, inputs.b_o, out=y[:seen])
+        saved.of_global.copy_(sums[0])
+        if whole:
+            saved.mixed[:seen] = rows
+
+
+def _global_attention(
+    query: Tensor, keys: WindowKeys, layout: Layout, b: int, rows: slice
+) -> tuple[Tensor, Tensor]:
+    """The attention (1, H, g, D) of global queries to some positions, and its log-sum-exp."""
+    bias = None if layout.key_bias is None else layout.key_bias[b, None, None, None, rows]
+    result: tuple[Tensor, Tensor] = FLASH_FORWARD(
+        *(by_head(each, layout.heads) for each in (query, *keys.of(rows))), attn_mask=bias
+    )
+    return result
+
+
+def merge_softmaxes(
+    one: tuple[Tensor, Tensor], other: tuple[Tensor, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """Results (..., D) and log-sum-exps (...) over disjoint keys, merged."""
+    share = torch.sigmoid(one[1] - other[1])[..., None].to(one[0].dtype)
+    return torch.lerp(other[0], one[0], share), torch.logaddexp(one[1], other[1])
 
 
 def _merge(
@@ -114,8 +147,7 @@ def _merge(
     mixed: Tensor,
     logsumexp: Tensor,
     far: tuple[Tensor, Tensor] | None,
-    key: Tensor,
-    value: Tensor,
+    keys: WindowKeys,
     layout: Layout,
     b: int,
     block: Block,
@@ -132,8 +164,8 @@ def _merge(
             continue
         near, near_sum = FLASH_FORWARD(
             by_head(queries[run.rows], layout.heads, run.chunks),
-            windows(key, run, layout),
-            windows(value, run, layout),
+            windows(keys.key, run, layout, keys.first),
+            windows(keys.value, run, layout, keys.first),
             attn_mask=window_bias(layout, b, run),
         )
         rows, sums = by_row(near), by_row(near_sum).to(logsumexp.dtype)

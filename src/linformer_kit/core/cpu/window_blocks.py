@@ -74,9 +74,14 @@ class Block(NamedTuple):
     runs: list[Run]
 
 
+def rows_of_chunks(width: int, window: int) -> int:
+    """The rows of a block: as many chunks as fit a block of rows, one at least."""
+    return max(1, rows_in_block(width) // window) * window
+
+
 def chunk_blocks(length: int, layout: Layout, width: int) -> Iterator[Block]:
     window, seen = layout.window, layout.seen
-    step = max(1, rows_in_block(width) // window)
+    step = rows_of_chunks(width, window) // window
     for first in range(0, -(-length // window), step):
         rows = slice(first * window, min((first + step) * window, length))
         runs: list[Run] = []
@@ -102,11 +107,14 @@ def by_row(heads: Tensor) -> Tensor:
     return heads.transpose(1, 2).flatten(0, 1)
 
 
-def windows(rows: Tensor, run: Run, layout: Layout) -> Tensor:
-    """The windows (c, H, keys, D) of a run: overlapping views of rows (N, H*D)."""
+def windows(rows: Tensor, run: Run, layout: Layout, first: int = 0) -> Tensor:
+    """The windows (c, H, keys, D) of a run: overlapping views of rows (N, H*D).
+
+    `first` is the position of the first row.
+    """
     size, width = run.keys.stop - run.keys.start, rows.shape[1]
     head = width // layout.heads
-    return rows[run.keys.start :].as_strided(
+    return rows[run.keys.start - first :].as_strided(
         (run.chunks, layout.heads, size, head), (layout.window * width, head, width, 1)
     )
 
