@@ -71,14 +71,9 @@ def figures(record: Record) -> list[HeatMap]:
 
 
 def in_words(record: Record) -> str:
-    """How far the needles are found, and what was not read."""
-    far = [
-        max((c["length"] for c in part["lengths"] if mean(c) >= 0.95), default=None)
-        for part in record["parts"]
-    ]
+    """At which lengths the needles are found, and what was not read."""
     said = "; ".join(
-        f"{part['haystack']}: {'at no length' if most is None else f'up to {most:,} tokens'}"
-        for part, most in zip(record["parts"], far, strict=True)
+        f"{part['haystack']}: {_lengths_of_found(part['lengths'])}" for part in record["parts"]
     )
     cells = [cell for part in record["parts"] for cell in part["lengths"]]
     text = (
@@ -98,6 +93,16 @@ def in_words(record: Record) -> str:
             f"{total:,} tokens were not."
         )
     return text
+
+
+def _lengths_of_found(cells: Sequence[Record]) -> str:
+    """The lengths with at least 95 %: one that is missed may be shorter than one that is not."""
+    found = [cell["length"] for cell in cells if mean(cell) >= 0.95]
+    if not found:
+        return "at no length"
+    if all(mean(cell) >= 0.95 for cell in cells if cell["length"] <= max(found)):
+        return f"up to {max(found):,} tokens"
+    return f"at {' and '.join(f'{length:,}' for length in found)} tokens alone"
 
 
 def mean(cell: Record) -> float:
