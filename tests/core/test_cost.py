@@ -89,6 +89,7 @@ def test_encoder_flops_parameters_and_bytes(sharing, norm, activation, bias, nei
         activation=activation,
         positions="learned",
         neighbours=neighbours,
+        moving_average=neighbours > 0,
         bias=bias,
     )
     x = torch.randn(2, 256, 64, requires_grad=True)

@@ -60,6 +60,7 @@ OPTIONS = [
     {"positions": "learned"},
     {"positions": "sinusoidal"},
     {"positions": "learned", "neighbours": 5},
+    {"moving_average": True, "neighbours": 3},
     {"k": (6, 2)},
     {"num_kv_heads": 1, "head_dim": 5, "bias": False},
     *({"projection": p, "sharing": s} for p, s in itertools.product(PROJECTIONS, SHARINGS)),

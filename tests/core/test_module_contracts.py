@@ -167,6 +167,7 @@ def can_be_built_on_the_meta_device(name):
     options = [{}] if "decoder" in name else [{"projection": each} for each in ("linear", "fixed")]
     if "encoder" in name:
         options.append({"projection": "conv", "positions": "learned", "neighbours": 3})
+        options.append({"moving_average": True})
     for more in options:
         torch.manual_seed(0)
         usual = build(name, **sizes, **more)

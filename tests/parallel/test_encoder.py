@@ -65,6 +65,7 @@ def test_windows_of_other_sizes(ranks: Ranks, options: dict[str, Any]) -> None:
     "options",
     [
         {"positions": "learned", "neighbours": 5},
+        {"neighbours": 3, "moving_average": True},
         {"positions": "sinusoidal", "norm": "post", "neighbours": 3, "sharing": "none"},
         {"num_kv_heads": 2, "keep_scale": False, "projection_bias": True},
         {"num_kv_heads": 1, "window": 4, "bias": False},

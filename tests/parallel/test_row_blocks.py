@@ -35,7 +35,7 @@ def _gradients(model: nn.Module, x: Tensor, mask: Tensor | None) -> dict[str, Te
 @pytest.mark.parametrize(
     "options",
     [
-        {"neighbours": 5, "positions": "learned", "block": 8},
+        {"neighbours": 5, "positions": "learned", "moving_average": True, "block": 8},
         {"norm": "post", "sharing": "none", "block": 5},
         {"k": [6, 4], "num_kv_heads": 2, "block": 100},
     ],

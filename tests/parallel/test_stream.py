@@ -33,7 +33,7 @@ def _streamed(model: Any, inputs: Any, **options: Any) -> torch.Tensor:
 @pytest.mark.parametrize(
     "options",
     [
-        {"neighbours": 5, "positions": "learned"},
+        {"neighbours": 5, "positions": "learned", "moving_average": True},
         {"window": 4, "global_tokens": 3},
         {"global_tokens": 2, "norm": "post"},
     ],

@@ -43,6 +43,7 @@ ENCODER = (
     "dropout_kind",
     "plan",
     "neighbours",
+    "moving_average",
 )
 START = ("from",)
 CAUSAL = ("causal_attention", "num_slots", "rotary")

@@ -89,6 +89,7 @@ class ModelSection(Section):
     dropout_kind: Literal["rows", "weights"] = UNSET
     plan: PlanSection | None = UNSET
     neighbours: Annotated[Whole, Field(le=2**16)] = UNSET
+    moving_average: bool = UNSET
 
     causal_attention: Literal["slots", "full"] | None = UNSET
     num_slots: WholeLength = UNSET

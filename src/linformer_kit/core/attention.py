@@ -193,9 +193,7 @@ class LinformerAttention(nn.Module):
         projection: Projection | None = None,
         fold: bool = True,
     ) -> tuple[ContextKV, Tensor]:
-        """As `compress` for self-attention, and x (B, N, M) to be read by one `attend`, and nothing
-        else: see `cpu/shared_gradient.py`.
-        """
+        """As `compress`, and x (B, N, M) for one `attend` alone: see `cpu/shared_gradient.py`."""
         checks.sequence("x", x, self.dim, mask=mask)
         x, queries = zero_padding(x, mask), x.shape[1]
         return self._compress(x, mask, projection, queries=queries, reader=True, may_fold=fold)

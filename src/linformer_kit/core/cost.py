@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from .moving_average import WIDTH
 from .positions import LearnedPositions
 from .projection_kinds import (
     LEARNED,
@@ -25,6 +26,8 @@ from .projection_kinds import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .activations import Activation
     from .attention import LinformerAttention
     from .encoder import EncoderLayer, LinformerEncoder
@@ -263,6 +266,7 @@ class EncoderShape:
     final_norm: bool = True
     learned_positions: bool = False
     neighbours: int = 0
+    moving_average: bool = False
 
     @classmethod
     def of(cls, encoder: LinformerEncoder, *, batch: int, length: int) -> EncoderShape:
@@ -277,6 +281,7 @@ class EncoderShape:
             final_norm=encoder.final_norm is not None,
             learned_positions=isinstance(encoder.positions, LearnedPositions),
             neighbours=0 if conv is None else conv.weight.shape[1],
+            moving_average=encoder.moving_average is not None,
         )
 
     @property
@@ -298,8 +303,28 @@ def encoder_flops(shape: EncoderShape, plans: tuple[tuple[Shorten, Attend], ...]
         for layer, (shorten, attend) in zip(shape.layers, plans, strict=True)
     )
     first = shape.layers[0]
-    convolution = 2 * first.batch * first.length * first.dim * shape.neighbours
-    return attention + len(shape.layers) * feed_forward_flops(shape) + convolution
+    per_row = 2 * first.dim * shape.neighbours
+    if shape.moving_average:
+        per_row += 2 * 2 * first.dim**2  # W_1 and W_2
+    mixing = first.batch * first.length * per_row
+    if shape.moving_average:
+        mixing += first.batch * first.dim * decayed_sum_flops(first.length)
+    return attention + len(shape.layers) * feed_forward_flops(shape) + mixing
+
+
+def decayed_sum_flops(length: int) -> int:
+    """One channel of `moving_average.decayed_sum`: chunks, then the ends of chunks, and so on."""
+    return sum(2 * chunks * width**2 for width, chunks in _levels(length))
+
+
+def _levels(length: int) -> Iterator[tuple[int, int]]:
+    """The width and the number of chunks, then those of the chunks' ends, until there is one."""
+    while True:
+        width = min(WIDTH, length)
+        length = -(-length // width)
+        yield width, length
+        if length == 1:
+            return
 
 
 def encoder_parameters(shape: EncoderShape) -> int:
@@ -317,6 +342,8 @@ def encoder_parameters(shape: EncoderShape) -> int:
     if shape.learned_positions:
         assert first.max_length is not None
         total += first.max_length * first.dim
+    if shape.moving_average:  # two linear layers, a norm, and times
+        total += 2 * first.dim * (first.dim + int(first.out_bias)) + 3 * first.dim
     return total + first.dim * shape.neighbours
 
 
@@ -341,4 +368,8 @@ def encoder_activation_bytes(
         total += itemsize * rows * (first.dim + 2)  # the final norm's
     if shape.neighbours:
         total += itemsize * rows * first.dim  # the input of the short convolution
+    if shape.moving_average:  # the inputs of W_1, of the sums, of the norm, of gelu and of W_2
+        total += itemsize * rows * (5 * first.dim + 2)
+        # The weights inside a chunk, before and after those of later rows are hidden.
+        total += itemsize * first.dim * sum(2 * width**2 for width, _ in _levels(first.length))
     return total

@@ -19,6 +19,7 @@ from .cpu.predicate import under_transform
 from .dropout import dropout
 from .feedforward import FeedForward
 from .heads import reset_children
+from .moving_average import build_moving_average
 from .names import explain_unknown_names
 from .plain_sdpa import zero_padding
 from .positions import Positions, build_positions
@@ -69,10 +70,7 @@ class EncoderLayer(nn.Module):
         *,
         need_weights: bool = False,
     ) -> Any:
-        """x (B, N, M) -> (B, N, M); x is finite at padded positions too; mask (B, N) or None.
-
-        `need_weights` returns (output, attention weights (B, H, N, R)).
-        """
+        """x (B, N, M), finite everywhere -> (B, N, M), and with `need_weights` (B, H, N, R) too."""
         if need_weights:
             return encoder_trace.layer_with_weights(self, x, mask, projection)
         if use_row_blocks(x, training=self.training):
@@ -116,8 +114,8 @@ class LinformerEncoder(nn.Module):
         bias: whether linear layers have one; `qkv_bias` overrides it for W_q, W_k and W_v.
         norm: `pre` or `post`; final_norm=False leaves out the norm after the last layer of `pre`.
         positions: `none`, `learned` (up to max_length) or `sinusoidal`, added to the input.
-        neighbours: the width, an odd number, of a short convolution that is added to the input; 0
-            for none, as in the paper. See `short_conv.py`.
+        neighbours: the odd width of a short convolution added to the input, 0 for none.
+        moving_average: whether sums of all rows that decay with distance are added to the input.
         dropout: on the input after positions and convolution, and on the output of every branch;
             `attention_dropout` on the attention, by default the same; `activation_dropout` on the
             hidden layer of the feed-forward part.
@@ -148,6 +146,7 @@ class LinformerEncoder(nn.Module):
         activation: Activation = "gelu",
         positions: Positions = "none",
         neighbours: int = 0,
+        moving_average: bool = False,
         dropout: float = 0.0,
         attention_dropout: float | None = None,
         activation_dropout: float = 0.0,
@@ -214,6 +213,7 @@ class LinformerEncoder(nn.Module):
             )
         self.positions = build_positions(positions, max_length, dim)
         self.neighbours = build_short_conv(neighbours, dim)
+        self.moving_average = build_moving_average(moving_average, dim, bias=bias, eps=norm_eps)
         self.final_norm = nn.LayerNorm(dim, eps=norm_eps) if norm == "pre" and final_norm else None
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -224,13 +224,15 @@ class LinformerEncoder(nn.Module):
         return self._finish(x, mask)
 
     def _embed(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """Check the input, add positions, set padded positions to zero, add the convolution."""
+        """Check the input, add positions, zero padding, add the convolution and the averages."""
         checks.sequence("x", x, self.dim, mask=mask)
         if self.positions is not None:
             x = self.positions(x)
         x = zero_padding(x, mask)
         if self.neighbours is not None:
             x = self.neighbours(x)
+        if self.moving_average is not None:
+            x = self.moving_average(x, mask)
         return dropout(x, self.dropout, self.training)
 
     def _run(self, layer: nn.Module, x: Tensor, mask: Tensor | None, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The decoder's causal attention, rotary positions and the short convolution as plain loops.
+"""Causal attention, rotary positions, short convolution and moving sums as plain loops.
 
 Legend: N tokens, K slots, H heads, G key/value heads, D head size, M model size, W width.
 """
@@ -25,6 +25,22 @@ def short_conv(x: Tensor, taps: Tensor) -> Tensor:
             if 0 <= i + j - middle < x.shape[0]:
                 row = row + taps[:, j] * x[i + j - middle]
         rows.append(row)
+    return torch.stack(rows)
+
+
+def moving_sums(u: Tensor, times: Tensor) -> Tensor:
+    """Sums of u (N, M) that decay over times (M,): the first half of the channels before a row,
+    the other half after it, itself included.
+    """
+    rows = []
+    for i in range(u.shape[0]):
+        row = []
+        for c in range(u.shape[1]):
+            before = c < u.shape[1] // 2
+            seen = range(i + 1) if before else range(i, u.shape[0])
+            weighted = [torch.exp(-abs(i - j) / times[c]) * u[j, c] for j in seen]
+            row.append(torch.stack(weighted).sum())
+        rows.append(torch.stack(row))
     return torch.stack(rows)
 
 

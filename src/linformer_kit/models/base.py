@@ -11,6 +11,7 @@ from transformers import initialization as init
 
 from ..core.attention import LinformerAttention
 from ..core.causal import CausalLinformerAttention
+from ..core.moving_average import MovingAverage
 from ..core.positions import LearnedPositions
 from ..core.projection import Projection
 from ..core.resize import resize_max_length
@@ -46,6 +47,8 @@ class LinformerPreTrainedModel(PreTrainedModel):
                 reset()
         elif isinstance(module, LinformerAttention):
             reset_row_bias(module.row_bias)
+        elif isinstance(module, MovingAverage):
+            module.reset_times()
         elif isinstance(module, LearnedPositions):
             init.normal_(module.weight, std=self.config.initializer_range)
         else:

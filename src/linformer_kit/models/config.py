@@ -81,6 +81,8 @@ class LinformerConfig(PreTrainedConfig):
             in an encoder and `none` in a causal model, whose heads are rotated by position.
         neighbours: over how many tokens, an odd number, a convolution adds to each row of an
             encoder's input what stands beside it; 0 has none. See `LinformerEncoder`.
+        moving_average: whether sums of all rows before and after, which decay over learned times,
+            are added to an encoder's input. See `core/moving_average.py`.
         embedding_norm: a norm after the embeddings; None has one with norm="post", as BERT.
         k, projection, sharing: of the encoder, see `LinformerAttention`. k may be a list.
         window: how many positions on each side, or before it in a causal model, a query sees
@@ -130,6 +132,7 @@ class LinformerConfig(PreTrainedConfig):
     max_position_embeddings: int = 512
     position_embedding_type: str | None = None
     neighbours: int = 0
+    moving_average: bool = False
     type_vocab_size: int = 2
     embedding_norm: bool | None = None
     norm: str = "pre"
@@ -306,6 +309,7 @@ class LinformerConfig(PreTrainedConfig):
             "keep_scale": self.keep_scale,
             "projection_bias": self.projection_bias,
             "neighbours": self.neighbours,
+            "moving_average": self.moving_average,
             "final_norm": self.final_norm,
             "dropout_kind": self.dropout_kind,
             "plan": None if self.plan is None else Plan(**self.plan),
@@ -360,6 +364,7 @@ class LinformerConfig(PreTrainedConfig):
             final_norm=True,
             projection_bias=False,
             neighbours=0,
+            moving_average=False,
             feature_size=None,
             type_vocab_size=0,
             is_encoder_decoder=False,

@@ -30,6 +30,11 @@ def check_fit(config: LinformerConfig) -> None:
             f"ones: got neighbours={config.neighbours}. Leave it 0: the window shows a token "
             "those before it."
         )
+    if config.is_decoder and config.moving_average:
+        raise ValueError(
+            "a moving average is of the tokens before and after, and a causal model must not see "
+            "the later ones: got moving_average=True. Leave it False."
+        )
     if config.is_decoder and config.global_tokens:
         raise ValueError(
             "a causal model must not see later tokens, and global tokens see all: got "

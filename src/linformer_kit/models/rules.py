@@ -194,6 +194,7 @@ RULES: dict[str, Rule] = {
     "max_position_embeddings": _size,
     "position_embedding_type": _positions,
     "neighbours": whole(least=0),
+    "moving_average": boolean,
     "type_vocab_size": whole(least=0),
     "embedding_norm": optional(boolean),
     "norm": one_of(get_args(Norm)),

@@ -1,7 +1,8 @@
 """The encoder on the positions of one rank: what `parallelize` adds to its classes.
 
 Norms, feed-forward, dropout and residuals are of single rows, so they are the core's. Attention
-exchanges compressed rows and halos; the short convolution a halo of its width.
+exchanges compressed rows and halos; the short convolution a halo of its width; the moving average
+the sums at the ends of each part.
 
 Legend: B batch, S positions of this rank, M model size.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import torch
 from torch.utils.checkpoint import checkpoint
 
 from ..core import checks
@@ -19,6 +21,7 @@ from ..core.dropout import drop_rows, dropout
 from ..core.encoder import EncoderLayer, LinformerEncoder
 from ..core.plain_sdpa import zero_padding
 from ..core.plan import plan_for
+from .collectives import all_reduce
 from .compress import compress
 from .parts import Part, agree
 from .window import attend_with_window
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
     from ..core.attention import LinformerAttention
     from ..core.compressed_kv import ContextKV
+    from ..core.moving_average import MovingAverage
     from ..core.projection import Projection
 
 
@@ -74,6 +78,22 @@ def compress_folded(
     return kv
 
 
+def _with_moving_average(average: MovingAverage, x: Tensor, part: Part) -> Tensor:
+    """As its forward pass. A rank sends the sums at the ends of its part: (B, M)."""
+    u = average.inputs(x, part.mask)
+    ends = average.ends(average.sums(u))
+    slot = torch.arange(len(part.held), device=x.device) == part.rank
+    of_ranks = all_reduce(slot[:, None, None] * ends, part.group)  # (ranks, B, M)
+    rate, back = average.rate(), average.looks_back()
+    around = torch.zeros_like(ends)
+    for rank, (start, end) in enumerate(part.held):
+        if rank != part.rank:
+            gap = part.start - end if rank < part.rank else start - part.end
+            seen = back if rank < part.rank else ~back
+            around = around + of_ranks[rank] * torch.exp(-rate * gap).to(x.dtype) * seen
+    return average.added(x, average.sums(u, around=around), part.mask)
+
+
 class ParallelEncoder(LinformerEncoder):
     """An encoder on the positions of one rank: `forward` takes and returns this rank's part."""
 
@@ -103,6 +123,8 @@ class ParallelEncoder(LinformerEncoder):
             reach = self.neighbours.weight.shape[1] // 2
             around, (first, _) = part.halo(x, lambda start, end: (start - reach, end + reach))
             x = self.neighbours(around)[:, part.start - first : part.end - first]
+        if self.moving_average is not None:
+            x = _with_moving_average(self.moving_average, x, part)
         return dropout(x, self.dropout, self.training)
 
     def _run_part(self, layer: nn.Module, x: Tensor, part: Part) -> Tensor:

@@ -45,6 +45,7 @@ from .window import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from ..core.moving_average import MovingAverage
     from ..core.projection import Projection
     from .collectives import Range
 
@@ -95,8 +96,7 @@ def stream(
             for i in range(count)
         ]
         sums = _Sums(layers[0], encoder.projection)
-        for span in cut:
-            x = _embedded(encoder, embed, inputs, span, cut)
+        for span, x in _first_rows(encoder, embed, inputs, cut):
             stores[0].write(span.start, x)
             sums.add(span, x)
         for number, layer in enumerate(layers):
@@ -301,8 +301,40 @@ class _Cut:
         return None if self.mask is None else _as_tensor(self.mask[first:last]).bool()[None]
 
 
+def _first_rows(
+    encoder: LinformerEncoder, embed: Any, inputs: Any, cut: _Cut
+) -> Iterator[tuple[Span, Tensor]]:
+    """The input of the first layer at each span: (1, S, M)."""
+    average = encoder.moving_average
+    if average is None:
+        for span in cut:
+            yield span, _embedded(encoder, embed, inputs, span, cut)
+        return
+    after = _sums_after(average, encoder, embed, inputs, cut)
+    before = torch.zeros_like(after[0])
+    for span, following in zip(cut, after, strict=True):
+        x = _embedded(encoder, embed, inputs, span, cut)
+        around = torch.where(average.looks_back(), before, following)
+        sums = average.sums(average.inputs(x, span.mask), around=around)
+        before = average.ends(sums)
+        yield span, average.added(x, sums, span.mask)
+
+
+def _sums_after(
+    average: MovingAverage, encoder: LinformerEncoder, embed: Any, inputs: Any, cut: _Cut
+) -> list[Tensor]:
+    """For each span the sums (1, M) at the position after it, of channels that look ahead."""
+    weight = next(encoder.parameters())
+    found = [weight.new_zeros(1, encoder.dim)]
+    for span in reversed(list(cut)[1:]):
+        x = _embedded(encoder, embed, inputs, span, cut)
+        sums = average.sums(average.inputs(x, span.mask), around=found[-1])
+        found.append(average.ends(sums))
+    return found[::-1]
+
+
 def _embedded(encoder: LinformerEncoder, embed: Any, inputs: Any, span: Span, cut: _Cut) -> Tensor:
-    """The input of the first layer at one span: (1, S, M)."""
+    """The embedded input at one span, before a moving average: (1, S, M)."""
     conv = encoder.neighbours
     side = 0 if conv is None else conv.weight.shape[1] // 2
     first, last = max(0, span.start - side), min(span.length, span.end + side)

@@ -22,6 +22,8 @@ SCORES = ("perplexity", "bits_per_byte", "bleu", "f1", "ndcg@10", "accuracy", "m
 
 def name_of(run: Run) -> str:
     beside = f", neighbours {run.model['neighbours']}" if run.model.get("neighbours") else ""
+    if run.model.get("moving_average"):
+        beside += ", moving average"
     return f"{run.name} ({run.kind}{beside})"
 
 
