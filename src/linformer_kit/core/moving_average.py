@@ -121,7 +121,7 @@ def decayed_sum(u: Tensor, rate: Tensor) -> Tensor:
 def _sum_of_level(u: Tensor, rate: Tensor, levels: int) -> Tensor:
     any_length = torch.compiler.is_compiling() and not isinstance(u.shape[1], int)
     length, width = u.shape[1], WIDTH if any_length else min(WIDTH, u.shape[1])
-    chunks = -(-length // width)
+    chunks = (length + width - 1) // width  # ONNX rounds a negative quotient up
     padded = F.pad(u, (0, 0, 0, chunks * width - length))
     rows = padded.unflatten(1, (chunks, width))  # (B, C, W, M)
     place = torch.arange(width, device=u.device)
