@@ -75,12 +75,14 @@ def gradients(y, leaves):
 
 
 def assert_equals_reference(layer, x, mask=None, **options) -> None:
-    """Outputs and gradients, on the two paths for a CPU and on the plain one."""
+    """Outputs and gradients, on the paths for a CPU, on the plain one, and as a short input."""
     leaves = [x.requires_grad_(), *layer.parameters()]
     oracle = expected(layer, x, mask, **options)
     oracle_gradients = gradients(oracle, leaves)
-    for path in ("one block", "blocks", "chunks", "plain"):
+    for path in ("one block", "blocks", "chunks", "plain", "short"):
         with pytest.MonkeyPatch.context() as patch:
+            if path != "short":
+                patch.setattr(window_attention, "is_short", lambda *_: False)
             if "block" in path:  # tiny inputs would be compressed after W_k
                 patch.setattr(layer, "plan", Plan("input", "fused"))
             if path == "blocks":
@@ -128,6 +130,7 @@ def test_the_path_for_a_cpu_is_taken_and_has_derivatives_of_higher_order(kind, m
         lambda *given: calls.append(given) or taken(*given),
     )
     monkeypatch.setattr(window_blocks, "rows_in_block", lambda width: 4)
+    monkeypatch.setattr(window_attention, "is_short", lambda *_: False)
 
     def seeded(x, w_k, b_o):
         torch.manual_seed(1)
@@ -141,6 +144,17 @@ def test_the_path_for_a_cpu_is_taken_and_has_derivatives_of_higher_order(kind, m
     assert torch.autograd.gradcheck(seeded, leaves, fast_mode=True)
     assert torch.autograd.gradgradcheck(seeded, leaves, fast_mode=True)
     assert calls
+
+
+def test_a_short_input_is_trained_after_it_was_read_in_inference_mode():
+    layer, x = built("mean", window=4), rows_of(2, 9)
+    layer.eval()
+    with torch.inference_mode():
+        expected = layer(x)
+    y = layer.train()(x.requires_grad_())
+    assert_close(y, expected)
+    y.sum().backward()
+    assert x.grad is not None
 
 
 @pytest.mark.parametrize("masked", [False, True])
