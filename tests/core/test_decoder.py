@@ -488,3 +488,38 @@ def test_a_trace_continues_a_state_without_weights():
     assert trace.state.position.tolist() == [15, 15]
     with pytest.raises(ValueError, match="attentions=False"):
         decoder.trace(x, state=state)
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_training_in_float16_on_two_windows_is_finite(autocast):
+    """The slots are not used yet, and the sum of their weights does not fit float16."""
+    torch.manual_seed(0)
+    decoder = LinformerDecoder(dim=32, depth=1, num_heads=2, k=64, window=128).train()
+    x = torch.randn(4, 256, 32)
+    if not autocast:
+        decoder, x = decoder.half(), x.half()
+    with torch.autocast("cpu", dtype=torch.float16, enabled=autocast):
+        assert decoder(x).isfinite().all()
+
+
+def test_a_batch_of_no_samples():
+    decoder = LinformerDecoder(dim=8, depth=1, num_heads=2, k=4, window=4)
+    x = torch.randn(0, 30, 8)
+    assert decoder(x).shape == x.shape
+    with torch.no_grad():
+        assert decoder.eval()(x).shape == x.shape
+
+
+def test_the_default_dtype_does_not_change_a_state():
+    torch.manual_seed(0)
+    decoder = LinformerDecoder(dim=8, depth=1, num_heads=2, k=4, window=4).eval()
+    x = torch.randn(1, 30, 8)
+    before = torch.get_default_dtype()
+    with torch.no_grad():
+        expected = decoder(x)
+        torch.set_default_dtype(torch.float16)
+        try:
+            found, _ = decoder(x, state=decoder.init_state(batch_size=1))
+        finally:
+            torch.set_default_dtype(before)
+    torch.testing.assert_close(found, expected)

@@ -93,3 +93,20 @@ def test_float16_holds_the_scale(visible):
     x = torch.randn(3, 6, 4, dtype=torch.float16)
     y = layer(x, mask=MASK)
     assert y.isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["linear", "conv"])
+def test_under_autocast_the_scale_is_computed_in_the_precision_of_e(kind):
+    """In float16 the squares of E would be rounded, and their gradients overflow."""
+    torch.manual_seed(0)
+    layer = LinformerAttention(
+        dim=8, num_heads=2, max_length=512, k=16, projection=kind, plan=Plan("input", "fused")
+    )
+    x = torch.randn(2, 500, 8)
+    mask = torch.ones(2, 500, dtype=torch.bool)
+    mask[1, 1:] = False
+    with torch.no_grad():
+        expected = layer.compression_of(x, mask, None).scale
+        with torch.autocast("cpu", dtype=torch.float16):
+            found = layer.compression_of(x, mask, None).scale
+    assert torch.equal(found, expected)

@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention, LinformerEncoder, Plan, resize_max_length
@@ -144,6 +145,36 @@ def test_the_path_for_a_cpu_is_taken_and_has_derivatives_of_higher_order(kind, m
     assert torch.autograd.gradcheck(seeded, leaves, fast_mode=True)
     assert torch.autograd.gradgradcheck(seeded, leaves, fast_mode=True)
     assert calls
+
+
+@pytest.mark.parametrize("seen", [0, 2])
+def test_the_strides_of_a_mask_do_not_matter(seen):
+    """As of tokens with the sequence first: `(tokens != padding).T`."""
+    layer = built("mean", window=2, global_tokens=seen, max_length=64, plan=Plan("input", "fused"))
+    x, mask = rows_of(3, 40).requires_grad_(), torch.arange(40) < torch.tensor([[40], [23], [7]])
+    other = mask.t().contiguous().t()
+    with torch.no_grad():
+        assert_close(layer(x, mask=other), layer(x, mask=mask))
+    found = [gradients(layer(x, mask=each), [x]) for each in (mask, other)]
+    assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("kind", ["mean", "pool"])
+@pytest.mark.parametrize("length", [6, 40])
+def test_a_batch_of_no_samples_with_global_positions(kind, length):
+    layer = built(kind, global_tokens=2, max_length=64).eval()
+    x = rows_of(0, length)
+    with torch.no_grad():
+        assert layer(x).shape == x.shape
+    assert layer(x.requires_grad_()).shape == x.shape
+
+
+def test_a_call_with_fake_tensors_leaves_nothing_behind():
+    layer = built("mean", window=3, max_length=64).eval()
+    with FakeTensorMode(allow_non_fake_inputs=True), torch.no_grad():
+        layer(torch.empty(1, 7, 8, dtype=torch.double))
+    with torch.no_grad():
+        assert type(layer(rows_of(1, 7))) is torch.Tensor
 
 
 def test_a_short_input_is_trained_after_it_was_read_in_inference_mode():

@@ -25,8 +25,7 @@ M model size, A = D less the rotated channels, F = G*A + G*D + 1: the values sum
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -39,11 +38,8 @@ from .cpu.blocks import rows_in_block, use_row_blocks
 from .cpu.predicate import eager_on_cpu
 from .dropout import drop_rows
 from .heads import RotaryHeads
-from .numerics import at_least_float32
+from .numerics import at_least_float32, no_autocast
 from .plain_sdpa import hidden_bias
-
-if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
 
 BOUND = 6.0  # exp(6) = 403: a token outweighs at most 160,000 others
 
@@ -150,7 +146,8 @@ class CausalLinformerAttention(RotaryHeads):
         """Few chunks at a time in inference on a CPU, as in `cpu/blocks.py`."""
         if not use_row_blocks(x, training=self.training):
             return x.shape[1]
-        rows = rows_in_block(max(self.dim, self.num_heads * self.head_dim)) // x.shape[0]
+        rows = rows_in_block(max(self.dim, self.num_heads * self.head_dim))
+        rows //= max(1, x.shape[0])
         return max(3, rows // self.window) * self.window
 
     def _segment(
@@ -169,7 +166,7 @@ class CausalLinformerAttention(RotaryHeads):
             first = self.attend(query[:, :head], key[:, :head], value[:, :head], causal=True)
             if length == head:
                 if self.training:  # a zero gradient, not None: DDP waits for all
-                    first = first + 0.0 * self._slot_weights(x).sum().to(first.dtype)
+                    first = first + (0.0 * self._slot_weights(x).sum()).to(first.dtype)
                 return self.out_proj(first.flatten(2)), None
             rows.append(first)
         chunks = -(-length // window)
@@ -338,7 +335,7 @@ class CausalLinformerAttention(RotaryHeads):
         weight = weight.transpose(2, 3)  # (B, C, K, W)
         key = key[..., self.rotary_dim :].flatten(3).to(weight.dtype)
         value = value.flatten(3).to(weight.dtype)
-        with _no_autocast(weight.device):  # in float16 sums would overflow
+        with no_autocast(weight.device):  # in float16 sums would overflow
             return torch.cat((weight @ key, weight @ value, weight.sum(3, keepdim=True)), dim=3)
 
     def _slots(self, sums: Tensor, *, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -385,13 +382,6 @@ def _take(rows: Tensor, index: Tensor, keep: Tensor | None = None) -> Tensor:
     index = index.clamp(0, rows.shape[1] - 1).view(*index.shape, *ones).expand(shape)
     taken = rows.gather(1, index)
     return taken if keep is None else taken.masked_fill(~keep.view(*keep.shape, *ones), 0.0)
-
-
-def _no_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Turns autocast off. The meta device has none."""
-    if device.type == "meta":
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)
 
 
 def _may_be_any(samples: Tensor) -> bool:

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .numerics import at_least_float32, no_autocast
 from .plain_sdpa import zero_padding
 
 if TYPE_CHECKING:
@@ -73,20 +74,22 @@ class MovingAverage(nn.Module):
         return zero_padding(self.w_1(x), mask)
 
     def sums(self, u: Tensor, *, around: Tensor | None = None) -> Tensor:
-        """s of u (B, N, M): (B, N, M).
+        """s of u (B, N, M): (B, N, M), in float32 at least.
 
         `around` (B, M), for a part of a sequence: the sums at the position before the first, in the
         first half of the channels, and at the position after the last.
         """
         later, rate = self.log_time.shape[0] // 2, self.rate()
-        before = decayed_sum(u[..., :later], rate[:later])
-        after = decayed_sum(u[..., later:].flip(1), rate[later:]).flip(1)
+        u = at_least_float32(u)
+        with no_autocast(u.device):  # few bits cannot count far
+            before = decayed_sum(u[..., :later], rate[:later])
+            after = decayed_sum(u[..., later:].flip(1), rate[later:]).flip(1)
         sums = torch.cat((before, after), dim=2)
         if around is None:
             return sums
         place = torch.arange(1, u.shape[1] + 1, device=u.device)[:, None]
         distance = torch.where(self.looks_back(), place, place.flip(0))  # (N, M)
-        return sums + around[:, None] * torch.exp(-rate * distance).to(u.dtype)
+        return sums + around[:, None] * torch.exp(-rate * distance)
 
     def ends(self, sums: Tensor) -> Tensor:
         """The sums at the last position, and for the other direction at the first: (B, M)."""
@@ -100,12 +103,12 @@ class MovingAverage(nn.Module):
 
     def rate(self) -> Tensor:
         """1 / t (M,), in float32 at least."""
-        rate = torch.exp(-self.log_time.clamp(min=LEAST_LOG_TIME))
-        return rate.float() if rate.dtype in (torch.bfloat16, torch.float16) else rate
+        return torch.exp(-at_least_float32(self.log_time).clamp(min=LEAST_LOG_TIME))
 
     def added(self, x: Tensor, sums: Tensor, mask: Tensor | None) -> Tensor:
         """x + W_2 gelu(norm(s)), zero at padding."""
-        return zero_padding(x + self.w_2(F.gelu(self.norm(sums))), mask)
+        normed = self.norm(sums.to(self.norm.weight.dtype))
+        return zero_padding(x + self.w_2(F.gelu(normed)), mask)
 
 
 def decayed_sum(u: Tensor, rate: Tensor) -> Tensor:
@@ -127,11 +130,11 @@ def _sum_of_level(u: Tensor, rate: Tensor, levels: int) -> Tensor:
     place = torch.arange(width, device=u.device)
     distance = (place[:, None] - place).clamp(min=0)
     decay = torch.exp(-rate[:, None, None] * distance).tril()  # (M, W, W)
-    sums = torch.einsum("bcjm,mij->bcim", rows, decay.to(u.dtype))
+    sums = torch.einsum("bcjm,mij->bcim", rows, decay)
     if levels > 1 if any_length else chunks > 1:
         ends = _sum_of_level(sums[:, :, -1], rate * width, levels - 1)  # (B, C, M)
         before = F.pad(ends, (0, 0, 1, 0))[:, :-1, None]  # (B, C, 1, M)
-        sums = sums + before * torch.exp(-rate * (place[:, None] + 1)).to(u.dtype)
+        sums = sums + before * torch.exp(-rate * (place[:, None] + 1))
     return sums.flatten(1, 2)[:, :length]
 
 

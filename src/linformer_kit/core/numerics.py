@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import TYPE_CHECKING
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
 
 
 def at_least_float32(x: Tensor) -> Tensor:
     """x in float32, or in its own type if that is wider."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def no_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Turns autocast off: in float16 sums and squares would overflow. The meta device has none."""
+    if device.type == "meta":
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+def exact_matmul(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b in their own precision, also under autocast."""
+    with no_autocast(a.device):
+        return a @ b
 
 
 def batched_matmul(matrix: Tensor, x: Tensor) -> Tensor:

@@ -19,7 +19,8 @@ def hidden(dtype: torch.dtype) -> float:
 
 def hidden_bias(visible: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where `visible`, else the bias of a hidden key."""
-    return torch.where(visible, 0.0, hidden(dtype)).to(dtype)
+    # Not torch.where of two numbers, which has the default dtype: -1e30 may not fit it.
+    return torch.zeros_like(visible, dtype=dtype).masked_fill(~visible, hidden(dtype))
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

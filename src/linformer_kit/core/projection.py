@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from . import checks
 from .cpu.shared_gradient import can_share_gradient, matmul_sharing_gradient
-from .numerics import at_least_float32, batched_matmul, interpolate_keeping_norm
+from .numerics import at_least_float32, batched_matmul, exact_matmul, interpolate_keeping_norm
 from .visible_scale import visible_scale
 
 Reader = tuple[nn.Module, ...] | None
@@ -229,5 +229,5 @@ def _scale(weight: Tensor, length: int, mask: Tensor | None) -> Tensor:
     """The scale of each of F rows of E: (F) or, with a mask, (B, F)."""
     squares = at_least_float32(weight).square()
     present = _first_columns(squares, length)
-    left = present.sum(-1) if mask is None else mask.to(present.dtype) @ present.T
+    left = present.sum(-1) if mask is None else exact_matmul(mask.to(present.dtype), present.T)
     return visible_scale(squares.sum(-1), left).to(weight.dtype)

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .numerics import at_least_float32, batched_matmul, interpolate_keeping_norm
+from .numerics import at_least_float32, batched_matmul, exact_matmul, interpolate_keeping_norm
 from .projection import Compression, Projection
 from .visible_scale import visible_scale
 
@@ -56,7 +56,7 @@ class SegmentCompression(Compression):
             count = present.sum(-1, keepdim=True).clamp_min(1.0)
             scale = (self.width / count).expand(-1, -1, flat.shape[0])  # (1 or B, R, P*T)
         else:
-            scale = visible_scale(squares.sum(-1), present @ squares.T)
+            scale = visible_scale(squares.sum(-1), exact_matmul(present, squares.T))
         scale = scale.to(flat.dtype)
         return scale.unflatten(-1, self.taps.shape[:2]).permute(0, 2, 3, 1)
 

@@ -303,7 +303,8 @@ def _with_global_keys(
     if far is None:
         return Keys(key, value, bias)
     assert far.bias is not None
-    sizes = (max(bias.shape[0], far.bias.shape[0]), chunks, far.bias.shape[2], -1)
+    samples = torch.broadcast_shapes(bias.shape[:1], far.bias.shape[:1])[0]
+    sizes = (samples, chunks, far.bias.shape[2], -1)
     return Keys(
         torch.cat((key, far.key), dim=2),
         torch.cat((value, far.value), dim=2),

@@ -70,7 +70,9 @@ def attend_in_one_call(
     if rows is not None:
         own = score_bias(row_bias, rows, heads)
         key, value = torch.cat((key, rows.key), dim=2), torch.cat((value, rows.value), dim=2)
-    bias_of = _bias if mask is not None or own is not None else _cached_bias
+    # A fake tensor must not be found in the cache later.
+    known = mask is None and own is None and type(query) is torch.Tensor
+    bias_of = _cached_bias if known else _bias
     count = key.shape[2] - length
     sizes = length, count, window, min(global_tokens, length), segment
     bias = bias_of(*sizes, query.dtype, query.device, mask, own)
@@ -102,7 +104,7 @@ def _bias(
     )
     far = far.transpose(1, 2)[:, :, chunk]  # (B or 1, H or 1, N, R)
     far = far.masked_fill(is_global[:, None], hidden(dtype))
-    sizes = [max(pair) for pair in zip(bias.shape[:2], far.shape[:2], strict=True)]
+    sizes = torch.broadcast_shapes(bias.shape[:2], far.shape[:2])
     return torch.cat((bias.expand(*sizes, -1, -1), far.expand(*sizes, -1, -1)), dim=3)
 
 

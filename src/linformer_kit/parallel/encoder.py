@@ -90,7 +90,7 @@ def _with_moving_average(average: MovingAverage, x: Tensor, part: Part) -> Tenso
         if rank != part.rank:
             gap = part.start - end if rank < part.rank else start - part.end
             seen = back if rank < part.rank else ~back
-            around = around + of_ranks[rank] * torch.exp(-rate * gap).to(x.dtype) * seen
+            around = around + of_ranks[rank] * torch.exp(-rate * gap) * seen
     return average.added(x, average.sums(u, around=around), part.mask)
 
 

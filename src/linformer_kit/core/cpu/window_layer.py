@@ -111,7 +111,7 @@ def window_layer_on_cpu(
         heads=heads,
         window=window,
         seen=seen,
-        key_bias=None if mask is None else hidden_bias(mask, x.dtype),
+        key_bias=None if mask is None else hidden_bias(mask.contiguous(), x.dtype),
         far_bias=far_bias,
         far_shift=far_shift,
         value_factor=factor,
@@ -127,5 +127,5 @@ def _with_global_bias(bias: Tensor | None, mask: Tensor | None, seen: int, x: Te
         first = hidden_bias(mask[:, None, :seen], x.dtype)
     if bias is None:
         return first
-    sizes = (max(first.shape[0], bias.shape[0]), bias.shape[1], -1)
+    sizes = (torch.broadcast_shapes(first.shape[:1], bias.shape[:1])[0], bias.shape[1], -1)
     return torch.cat((first.expand(sizes), bias.expand(sizes)), dim=2)
