@@ -142,6 +142,7 @@ REFUSED = [
     ({"feature_size": 3, "is_decoder": True}, "a causal model reads tokens: got feature_size=3"),
     ({"neighbours": 2}, "neighbours must be an odd number .*got 2. Use 3"),
     ({"neighbours": 3, "is_decoder": True}, "must not see the later ones: got neighbours=3"),
+    ({"moving_average": True, "is_decoder": True}, "later ones: got moving_average=True"),
     (
         {"is_encoder_decoder": True, "decoder_vocab_size": 9},
         "got 29 and decoder_vocab_size=9. Pass share_embeddings=False",
@@ -308,6 +309,11 @@ DAMAGED = {
     "dtype": (json.dumps(WHOLE | {"dtype": "float33"}), "dtype must be a type of torch"),
     "custom": (json.dumps(WHOLE | {"custom_attributes": 3}), "custom_attributes must be a list"),
 }
+
+
+def test_a_file_from_before_moving_averages_has_none():
+    config = LinformerConfig.from_dict({k: v for k, v in WHOLE.items() if k != "moving_average"})
+    assert config.moving_average is False
 
 
 @pytest.mark.parametrize("kind", DAMAGED)

@@ -56,6 +56,17 @@ def test_the_weights_of_neighbours_start_as_the_core_s_and_come_back(tmp_path):
     assert torch.equal(again.linformer.encoder.neighbours.weight, weight)
 
 
+def test_decay_times_start_as_the_core_s_and_come_back(tmp_path):
+    model = LinformerForMaskedLM(LinformerConfig(**SMALL, moving_average=True))
+    times = model.linformer.encoder.moving_average.log_time
+    assert times.max().exp().item() == pytest.approx(4096)
+    with torch.no_grad():
+        times.add_(0.5)
+    model.save_pretrained(tmp_path)
+    again = LinformerForMaskedLM.from_pretrained(tmp_path)
+    assert torch.equal(again.linformer.encoder.moving_average.log_time, times)
+
+
 @pytest.mark.parametrize(
     ("model", "message"),
     [

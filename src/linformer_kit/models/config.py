@@ -48,6 +48,7 @@ _LATER_KEYS = {
     "projection_bias": False,
     "lm_transform": True,
     "lm_act": None,
+    "moving_average": False,
 }
 
 
