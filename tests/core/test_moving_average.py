@@ -62,9 +62,12 @@ def test_parts_with_the_sums_around_them_are_the_whole(cut):
     nothing = torch.zeros(2, 5, dtype=torch.float64)
     ends = [layer.ends(layer.sums(part)) for part in (u[:, :cut], u[:, cut:])]
     back = layer.looks_back()
-    first = layer.sums(u[:, :cut], around=torch.where(back, nothing, ends[1]))
-    second = layer.sums(u[:, cut:], around=torch.where(back, ends[0], nothing))
-    assert_close(torch.cat((first, second), dim=1), whole)
+    around = torch.where(back, nothing, ends[1]), torch.where(back, ends[0], nothing)
+    parts = [
+        layer.sums(part) + layer.carried(beside, part.shape[1])
+        for part, beside in zip((u[:, :cut], u[:, cut:]), around, strict=True)
+    ]
+    assert_close(torch.cat(parts, dim=1), whole)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])

@@ -73,23 +73,24 @@ class MovingAverage(nn.Module):
         """u = W_1 x, zero at padding, where the bias of W_1 is not."""
         return zero_padding(self.w_1(x), mask)
 
-    def sums(self, u: Tensor, *, around: Tensor | None = None) -> Tensor:
-        """s of u (B, N, M): (B, N, M), in float32 at least.
-
-        `around` (B, M), for a part of a sequence: the sums at the position before the first, in the
-        first half of the channels, and at the position after the last.
-        """
+    def sums(self, u: Tensor) -> Tensor:
+        """s of u (B, N, M): (B, N, M), in float32 at least."""
         later, rate = self.log_time.shape[0] // 2, self.rate()
         u = at_least_float32(u)
         with no_autocast(u.device):  # few bits cannot count far
             before = decayed_sum(u[..., :later], rate[:later])
             after = decayed_sum(u[..., later:].flip(1), rate[later:]).flip(1)
-        sums = torch.cat((before, after), dim=2)
-        if around is None:
-            return sums
-        place = torch.arange(1, u.shape[1] + 1, device=u.device)[:, None]
+        return torch.cat((before, after), dim=2)
+
+    def carried(self, around: Tensor, length: int) -> Tensor:
+        """What is to be added to the sums of a part of a sequence: (B, length, M).
+
+        `around` (B, M): the sums at the position before the part, of channels that look back, and
+        at the position after it, of the others.
+        """
+        place = torch.arange(1, length + 1, device=around.device)[:, None]
         distance = torch.where(self.looks_back(), place, place.flip(0))  # (N, M)
-        return sums + around[:, None] * torch.exp(-rate * distance)
+        return around[:, None] * torch.exp(-self.rate() * distance)
 
     def ends(self, sums: Tensor) -> Tensor:
         """The sums at the last position, and for the other direction at the first: (B, M)."""

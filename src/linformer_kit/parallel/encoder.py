@@ -80,8 +80,8 @@ def compress_folded(
 
 def _with_moving_average(average: MovingAverage, x: Tensor, part: Part) -> Tensor:
     """As its forward pass. A rank sends the sums at the ends of its part: (B, M)."""
-    u = average.inputs(x, part.mask)
-    ends = average.ends(average.sums(u))
+    sums = average.sums(average.inputs(x, part.mask))
+    ends = average.ends(sums)
     slot = torch.arange(len(part.held), device=x.device) == part.rank
     of_ranks = all_reduce(slot[:, None, None] * ends, part.group)  # (ranks, B, M)
     rate, back = average.rate(), average.looks_back()
@@ -91,7 +91,7 @@ def _with_moving_average(average: MovingAverage, x: Tensor, part: Part) -> Tenso
             gap = part.start - end if rank < part.rank else start - part.end
             seen = back if rank < part.rank else ~back
             around = around + of_ranks[rank] * torch.exp(-rate * gap) * seen
-    return average.added(x, average.sums(u, around=around), part.mask)
+    return average.added(x, sums + average.carried(around, x.shape[1]), part.mask)
 
 
 class ParallelEncoder(LinformerEncoder):

@@ -315,7 +315,7 @@ def _first_rows(
     for span, following in zip(cut, after, strict=True):
         x = _embedded(encoder, embed, inputs, span, cut)
         around = torch.where(average.looks_back(), before, following)
-        sums = average.sums(average.inputs(x, span.mask), around=around)
+        sums = average.sums(average.inputs(x, span.mask)) + average.carried(around, x.shape[1])
         before = average.ends(sums)
         yield span, average.added(x, sums, span.mask)
 
@@ -328,7 +328,7 @@ def _sums_after(
     found = [weight.new_zeros(1, encoder.dim)]
     for span in reversed(list(cut)[1:]):
         x = _embedded(encoder, embed, inputs, span, cut)
-        sums = average.sums(average.inputs(x, span.mask), around=found[-1])
+        sums = average.sums(average.inputs(x, span.mask)) + average.carried(found[-1], x.shape[1])
         found.append(average.ends(sums))
     return found[::-1]
 
