@@ -19,6 +19,7 @@ from . import attention_trace, checks, window_attention
 from .compressed_kv import CompressedKV, ContextKV, FoldedKV, fold
 from .cost import AttentionShape
 from .cpu.attention import attend_in_blocks
+from .cpu.linear import apply_linear
 from .cpu.predicate import is_unmodified_linear, use_cpu_fast_path
 from .dropout import drop_rows
 from .heads import check_heads, reset_linear
@@ -242,7 +243,7 @@ class LinformerAttention(nn.Module):
         """E K and F V, (B, G, R, D) each, and the context."""
         heads, linears = self.num_kv_heads, (self.k_proj, self.v_proj)
         if self.kind == "full":
-            key, value = (split_heads(linear(context), heads) for linear in linears)
+            key, value = (split_heads(apply_linear(linear, context), heads) for linear in linears)
             return CompressedKV(key, value, mask), context
         compression = self.compression_of(context, mask, projection)
         if not all(map(is_unmodified_linear, linears)):  # adapters, hooks: call the modules
@@ -253,7 +254,10 @@ class LinformerAttention(nn.Module):
             key = self._linear(self.k_proj, both[:, 0]) + self._bias(0, compression)
             value = self._linear(self.v_proj, both[:, -1]) + self._bias(1, compression)
         else:  # E (X W_k)
-            rows = [F.linear(context, each.weight).unflatten(2, (heads, -1)) for each in linears]
+            rows = [
+                apply_linear(each, context, with_bias=False).unflatten(2, (heads, -1))
+                for each in linears
+            ]
             key = compression.compress_keys(rows[0], 0) + self._bias(0, compression)
             value = compression.compress_keys(rows[1], 1) + self._bias(1, compression)
         bias = compression.row_bias if self.has_exact_keys else None

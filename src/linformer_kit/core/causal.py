@@ -35,6 +35,7 @@ from . import causal_trace, checks
 from .chunk_attention import Keys, attend_chunks
 from .chunks import in_chunks
 from .cpu.blocks import rows_in_block, use_row_blocks
+from .cpu.linear import apply_linear
 from .cpu.predicate import eager_on_cpu
 from .dropout import drop_rows
 from .heads import RotaryHeads
@@ -167,7 +168,7 @@ class CausalLinformerAttention(RotaryHeads):
             if length == head:
                 if self.training:  # a zero gradient, not None: DDP waits for all
                     first = first + (0.0 * self._slot_weights(x).sum()).to(first.dtype)
-                return self.out_proj(first.flatten(2)), None
+                return apply_linear(self.out_proj, first.flatten(2)), None
             rows.append(first)
         chunks = -(-length // window)
         query, key, plain_key, value, weight = (
@@ -195,7 +196,7 @@ class CausalLinformerAttention(RotaryHeads):
         if more:
             total = prefix[:, -1:] + sums[:, count : count + 1]
             past = _Past(key[:, -1:], value[:, -1:], torch.cat((total, sums[:, -1:]), dim=1))
-        return self.out_proj(mixed.flatten(2)), past
+        return apply_linear(self.out_proj, mixed.flatten(2)), past
 
     def init_state(self, batch_size: int, *, device: torch.device, dtype: torch.dtype) -> SlotState:
         ring = (batch_size, self.num_kv_heads, 2 * self.window, self.head_dim)
@@ -242,7 +243,7 @@ class CausalLinformerAttention(RotaryHeads):
             previous_sums = torch.where(here, current_sums, previous_sums)
             current_sums = current_sums.masked_fill(here, 0.0)
         after = SlotState(ring_key, ring_value, slot_sums, previous_sums, current_sums)
-        return self.out_proj(mixed.flatten(2)), after
+        return apply_linear(self.out_proj, mixed.flatten(2)), after
 
     def extend(
         self, x: Tensor, length: Tensor, state: SlotState, position: Tensor
@@ -318,7 +319,7 @@ class CausalLinformerAttention(RotaryHeads):
             previous_sums=_take(parts, begun + 1)[:, 0],
             current_sums=_take(parts, begun + 2)[:, 0],
         )
-        return self.out_proj(mixed.flatten(2)), after
+        return apply_linear(self.out_proj, mixed.flatten(2)), after
 
     @property
     def _summed(self) -> int:

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .cpu.linear import apply_linear
 from .cpu.predicate import under_transform
 from .dropout import drop_rows
 from .heads import RotaryHeads
@@ -66,7 +67,7 @@ class CausalFullAttention(RotaryHeads):
         position = torch.arange(x.shape[1], device=x.device)[None]
         query, key, _, value = self.rotated_heads(x, position)
         mixed = self.attend(query, key, value, causal=True)
-        return self.out_proj(mixed.flatten(2))
+        return apply_linear(self.out_proj, mixed.flatten(2))
 
     def weights(self, x: Tensor) -> Tensor:
         """The attention weights (B, H, N, N) of a whole sequence x (B, N, M)."""
@@ -134,7 +135,7 @@ class CausalFullAttention(RotaryHeads):
         else:
             parts = zip(query.split(QUERIES, 1), place.split(QUERIES, 1), strict=True)
             mixed = torch.cat([attend(*part) for part in parts], dim=1)
-        return self.out_proj(mixed.flatten(2)), CacheState(all_keys, all_values)
+        return apply_linear(self.out_proj, mixed.flatten(2)), CacheState(all_keys, all_values)
 
     def extra_repr(self) -> str:
         return f"dim={self.dim}, num_heads={self.num_heads}"

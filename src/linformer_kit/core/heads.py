@@ -10,6 +10,7 @@ from typing import TypedDict
 from torch import Tensor, nn
 
 from . import checks
+from .cpu.linear import apply_linear
 from .dropout import drop_rows
 from .rotary import check_rotary, rotate
 from .sdpa import sdpa
@@ -107,9 +108,9 @@ class RotaryHeads(nn.Module):
 
     def rotated_heads(self, x: Tensor, position: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Queries (B, N, H, D), keys, keys before rotation, values (B, N, G, D)."""
-        query = self.q_proj(x).unflatten(2, (self.num_heads, self.head_dim))
-        plain_key = self.k_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim))
-        value = self.v_proj(x).unflatten(2, (self.num_kv_heads, self.head_dim))
+        query = apply_linear(self.q_proj, x).unflatten(2, (self.num_heads, self.head_dim))
+        plain_key = apply_linear(self.k_proj, x).unflatten(2, (self.num_kv_heads, self.head_dim))
+        value = apply_linear(self.v_proj, x).unflatten(2, (self.num_kv_heads, self.head_dim))
         query = rotate(query, position, self.rotary_dim)
         return query, rotate(plain_key, position, self.rotary_dim), plain_key, value
 

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .cpu.linear import apply_linear
 from .numerics import at_least_float32, no_autocast
 from .plain_sdpa import zero_padding
 
@@ -71,7 +72,7 @@ class MovingAverage(nn.Module):
 
     def inputs(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """u = W_1 x, zero at padding, where the bias of W_1 is not."""
-        return zero_padding(self.w_1(x), mask)
+        return zero_padding(apply_linear(self.w_1, x), mask)
 
     def sums(self, u: Tensor) -> Tensor:
         """s of u (B, N, M): (B, N, M), in float32 at least."""
@@ -109,7 +110,7 @@ class MovingAverage(nn.Module):
     def added(self, x: Tensor, sums: Tensor, mask: Tensor | None) -> Tensor:
         """x + W_2 gelu(norm(s)), zero at padding."""
         normed = self.norm(sums.to(self.norm.weight.dtype))
-        return zero_padding(x + self.w_2(F.gelu(normed)), mask)
+        return zero_padding(x + apply_linear(self.w_2, F.gelu(normed)), mask)
 
 
 def decayed_sum(u: Tensor, rate: Tensor) -> Tensor:

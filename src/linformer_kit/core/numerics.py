@@ -9,6 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .cpu.gemm import matmul_samples
+from .cpu.predicate import eager_on_cpu
+
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -36,9 +39,11 @@ def batched_matmul(matrix: Tensor, x: Tensor) -> Tensor:
 
     An explicit bmm: for a matrix without a batch, `@` would make a transposed copy of x.
     """
-    if matrix.dim() == 2:
-        matrix = matrix.expand(x.shape[0], -1, -1)
-    return torch.bmm(matrix, x)
+    if matrix.dim() == 3:
+        return torch.bmm(matrix, x)
+    if not torch.is_grad_enabled() and eager_on_cpu(x) and matrix.dtype == x.dtype:
+        return matmul_samples(matrix, x)
+    return torch.bmm(matrix.expand(x.shape[0], -1, -1), x)
 
 
 def per_head_matmul(rows: Tensor, weight: Tensor) -> Tensor:

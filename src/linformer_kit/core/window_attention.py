@@ -36,6 +36,7 @@ from . import checks
 from .chunk_attention import Keys, attend_chunks
 from .chunks import in_chunks, out_of_chunks
 from .compressed_kv import CompressedKV
+from .cpu.linear import apply_linear
 from .cpu.window_layer import use_cpu_window, window_layer_on_cpu
 from .dropout import drop_rows
 from .plain_sdpa import hidden_bias, join_heads, split_heads, zero_padding
@@ -125,7 +126,7 @@ def forward(
         mask=mask,
         segment=segment_of(layer, projection),
     )
-    return zero_padding(layer.out_proj(mixed.flatten(2)), mask)
+    return zero_padding(apply_linear(layer.out_proj, mixed.flatten(2)), mask)
 
 
 def _window_covers(layer: LinformerAttention, x: Tensor) -> bool:
@@ -150,7 +151,7 @@ def _attend_to_all(
         check_passed_projection(projection, own=layer.projection, k=layer.k)
     x = zero_padding(x, mask)
     query, key, value = (
-        split_heads(linear(x), heads)
+        split_heads(apply_linear(linear, x), heads)
         for linear, heads in (
             (layer.q_proj, layer.num_heads),
             (layer.k_proj, layer.num_kv_heads),
@@ -158,8 +159,7 @@ def _attend_to_all(
         )
     )
     mixed = sdpa(query, key, value, mask=None if mask is None else mask[:, None, None])
-    y: Tensor = layer.out_proj(join_heads(mixed))
-    return y
+    return apply_linear(layer.out_proj, join_heads(mixed))
 
 
 def not_cross_attention(layer: LinformerAttention) -> ValueError:
@@ -178,9 +178,9 @@ def window_heads(
 ) -> tuple[Tensor, Tensor, Tensor, CompressedKV | None]:
     """Queries (B, N, H, D), keys and values (B, N, G, D), and the compressed rows."""
     x = zero_padding(x, mask)
-    query = layer.q_proj(x).unflatten(2, (layer.num_heads, -1))
-    key = layer.k_proj(x).unflatten(2, (layer.num_kv_heads, -1))
-    value = layer.v_proj(x).unflatten(2, (layer.num_kv_heads, -1))
+    query = apply_linear(layer.q_proj, x).unflatten(2, (layer.num_heads, -1))
+    key = apply_linear(layer.k_proj, x).unflatten(2, (layer.num_kv_heads, -1))
+    value = apply_linear(layer.v_proj, x).unflatten(2, (layer.num_kv_heads, -1))
     rows = None
     if has_rows(layer):
         rows = _rows(layer, x, key, value, mask, projection)

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..core.cpu.gemm import add_transposed_matmul, linear, matmul
 from ..core.cpu.predicate import (
     is_unmodified_linear,
     needs_plain_backward,
@@ -134,7 +135,7 @@ class _ChunkedLoss(torch.autograd.Function):
         with torch.autocast(rows.device.type, enabled=False):
             for here in which.split(chunk):
                 some = rows[here].to(product)  # (R, M)
-                logits = at_least_float32(F.linear(some, matrix, offset))  # (R, V)
+                logits = at_least_float32(linear(some, matrix, offset))  # (R, V)
                 total += F.cross_entropy(
                     logits, labels[here], reduction="sum", label_smoothing=smoothing
                 )
@@ -145,9 +146,9 @@ class _ChunkedLoss(torch.autograd.Function):
                     grad_bias += grad.sum(0)
                 grad = grad.to(product)
                 if grad_weight is not None:
-                    _add_product(grad_weight, grad.t(), some)
+                    grad_weight = _add_product(grad_weight, grad, some)
                 if grad_rows is not None:
-                    grad_rows[here] = (grad @ matrix).to(rows.dtype)
+                    grad_rows[here] = matmul(grad, matrix).to(rows.dtype)
         ctx.save_for_backward(
             grad_rows,
             None if grad_weight is None else grad_weight.to(weight.dtype),
@@ -189,8 +190,8 @@ def _gradient_of_logits(logits: Tensor, labels: Tensor, smoothing: float) -> Ten
     return logits
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    if a.dtype == total.dtype:
-        total.addmm_(a, b)
-    else:
-        total += a @ b
+def _add_product(total: Tensor, grad: Tensor, rows: Tensor) -> Tensor:
+    """total (V, M), which may be overwritten, + grad^T rows in the type of total."""
+    if grad.dtype == total.dtype:
+        return add_transposed_matmul(total, grad, rows)
+    return total.add_(grad.t() @ rows)

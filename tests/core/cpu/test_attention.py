@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from linformer_kit import LinformerAttention, LinformerEncoder
 from linformer_kit.core.compressed_kv import FoldedKV
 from linformer_kit.core.cpu import blocks
-from linformer_kit.core.cpu.attention import attend_folded_in_blocks
+from linformer_kit.core.cpu.folded_attention import attend_folded_in_blocks
 from linformer_kit.core.cpu.predicate import use_cpu_fast_path
 from linformer_kit.core.plan import Plan
 

@@ -15,6 +15,8 @@ from linformer_kit.core.cpu import (
     dropout,
     feedforward,
     flash,
+    folded_attention,
+    linear,
     predicate,
     shared_gradient,
 )
@@ -22,10 +24,11 @@ from linformer_kit.core.cpu.predicate import eager_on_cpu, plain_gradients, use_
 
 FUNCTIONS = [
     (attention, "_Attention"),
-    (attention, "_FoldedAttention"),
+    (folded_attention, "_FoldedAttention"),
     (dropout, "_Drop"),
     (feedforward, "_BlockedFeedForward"),
     (flash, "_Flash"),
+    (linear, "_Linear"),
     (shared_gradient, "_MatmulSharingGradient"),
 ]
 

@@ -3,8 +3,8 @@ block of rows.
 
 Intermediate results exist for one block at a time, in the cache and in reused memory. (Memory that
 is new to a process has to be cleared by the system first, see `allocator.py`.) In training the
-queries and the outputs of the heads are saved, or the weights of folded keys and values. The
-backward pass allocates only one tensor as long as the input: its gradient.
+queries and the outputs of the heads are saved. The backward pass allocates only one tensor as long
+as the input: its gradient.
 
 Legend: B batch, N queries, R compressed rows, H heads, D head size, M model size.
 """
@@ -20,8 +20,10 @@ from torch import Tensor
 from ..compressed_kv import CompressedKV, ContextKV, FoldedKV
 from ..plain_sdpa import join_heads, plain_sdpa, repeat_kv, split_heads
 from ..sdpa import sdpa
-from .blocks import linear_into, row_blocks
+from .blocks import row_blocks
 from .flash import FLASH_BACKWARD, FLASH_FORWARD, HAS_FLASH
+from .folded_attention import attend_folded_in_blocks
+from .gemm import add_transposed_matmul, linear_into, matmul, matmul_into
 from .predicate import needs_plain_backward, plain_gradients
 
 if TYPE_CHECKING:
@@ -148,8 +150,8 @@ class _Attention(torch.autograd.Function):
         ):
             samples, upstream = block[0], _flat(grad_y[block]).contiguous()
             if grad_w_o is not None:
-                grad_w_o.addmm_(upstream.t(), _flat(join_heads(mixed)))
-            grad_mixed = torch.mm(upstream, w_o).unflatten(0, queries[block].shape[:2])
+                grad_w_o = add_transposed_matmul(grad_w_o, upstream, _flat(join_heads(mixed)))
+            grad_mixed = matmul(upstream, w_o).unflatten(0, queries[block].shape[:2])
             grad_query, more_key, more_value = FLASH_BACKWARD(
                 split_heads(grad_mixed, ctx.heads),
                 split_heads(queries[block], ctx.heads),
@@ -164,11 +166,11 @@ class _Attention(torch.autograd.Function):
             grad_value[samples] += more_value
             rows = _flat(join_heads(grad_query))
             if grad_w_q is not None:
-                grad_w_q.addmm_(rows.t(), _flat(x[block]))
+                grad_w_q = add_transposed_matmul(grad_w_q, rows, _flat(x[block]))
             if grad_b_q is not None:
                 grad_b_q += rows.sum(0)
             if grad_x is not None:
-                torch.mm(rows, w_q, out=_flat(grad_x[block]))
+                matmul_into(rows, w_q, out=_flat(grad_x[block]))
         grad_b_o = grad_y.sum((0, 1)) if need_b_o else None
         return grad_x, grad_key, grad_value, grad_w_q, grad_b_q, grad_w_o, grad_b_o, None
 
@@ -192,77 +194,3 @@ def _plain(
 def _flat(x: Tensor) -> Tensor:
     """(B, N, C) -> (B*N, C), a view of a block of a whole tensor."""
     return x.flatten(0, 1)
-
-
-def attend_folded_in_blocks(x: Tensor, kv: FoldedKV, *, heads: int) -> Tensor:
-    """softmax(x A + c) B: x (B, N, M) -> (B, N, M)."""
-    if not torch.is_grad_enabled():
-        return _folded(x, kv, heads)
-    y: Tensor = _FoldedAttention.apply(x, kv.score, kv.offset, kv.output, heads)
-    return y
-
-
-def _folded(x: Tensor, kv: FoldedKV, heads: int, *, into: Tensor | None = None) -> Tensor:
-    """y (B, N, M). The weights are written to `into` (B, N, H*R), if it is given."""
-    y = x.new_empty(*x.shape[:2], kv.output.shape[2])
-    blocks = row_blocks(x, width=max(x.shape[2], kv.score.shape[1]))
-    if into is None:
-        samples, rows = blocks[0]  # the largest
-        scratch = x.new_empty(*x[samples, rows].shape[:2], kv.score.shape[1])
-    for samples, rows in blocks:
-        some, some_rows = kv.samples(samples), x[samples, rows]
-        if into is None:
-            weights = scratch[: some_rows.shape[0], : some_rows.shape[1]]
-        else:
-            weights = into[samples, rows]
-        by_head = some.scores(some_rows, out=weights).unflatten(2, (heads, -1))
-        some.mix(torch.softmax(by_head, -1, out=by_head), out=y[samples, rows])
-    return y
-
-
-class _FoldedAttention(torch.autograd.Function):
-    """y = softmax(x A + c) B. Saves the weights."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        score: Tensor,
-        offset: Tensor | None,
-        output: Tensor,
-        heads: int,
-    ) -> Tensor:
-        weights = x.new_empty(*x.shape[:2], score.shape[1])
-        y = _folded(x, FoldedKV(score, offset, output), heads, into=weights)
-        ctx.heads = heads
-        ctx.save_for_backward(x, score, offset, output, weights)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        grad_y = grads[0]
-        x, score, offset, output, weights = ctx.saved_tensors
-        if needs_plain_backward(grad_y):
-
-            def plain(x: Tensor, *parts: Tensor) -> Tensor:
-                kv = FoldedKV(*parts)
-                return kv.mix(kv.weights(x, ctx.heads))
-
-            inputs = (x, score, offset, output)
-            return plain_gradients(plain, inputs, grad_y, ctx.needs_input_grad)
-        grad_x = torch.empty_like(x)
-        grad_score = torch.zeros_like(score)
-        grad_output = torch.zeros_like(output)
-        grad_offset = None if offset is None else torch.zeros_like(offset)
-        for samples, rows in row_blocks(x, width=max(x.shape[2], score.shape[1])):
-            upstream = grad_y[samples, rows].contiguous()  # (B, N, M)
-            weight = weights[samples, rows]  # (B, N, H*R)
-            by_head = weight.unflatten(2, (ctx.heads, -1))
-            grad_weight = torch.bmm(upstream, output[samples].mT).view_as(by_head)
-            grad_scores = torch._softmax_backward_data(grad_weight, by_head, -1, x.dtype).flatten(2)
-            torch.bmm(grad_scores, score[samples], out=grad_x[samples, rows])
-            grad_score[samples].baddbmm_(grad_scores.mT, x[samples, rows])
-            grad_output[samples].baddbmm_(weight.mT, upstream)
-            if grad_offset is not None:
-                grad_offset[samples] += grad_scores.sum(1, keepdim=True)
-        return grad_x, grad_score, grad_offset, grad_output, None

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from .allocator import reuse_freed_blocks
+from .gemm import PIECES
 from .predicate import eager_on_cpu
 
 if TYPE_CHECKING:
@@ -24,8 +25,11 @@ VALUES = 2**20  # in the widest tensor of one block: 4 MB of float32, part of th
 
 
 def rows_in_block(width: int) -> int:
-    """The number of rows in a block, if the widest intermediate result has `width` channels."""
-    return max(256, VALUES // width)
+    """The number of rows in a block, if the widest intermediate result has `width` channels.
+
+    A multiple of the smallest piece that `gemm.py` multiplies at once.
+    """
+    return max(256, VALUES // width // PIECES[-1] * PIECES[-1])
 
 
 def use_row_blocks(x: Tensor, *, training: bool) -> bool:
@@ -79,14 +83,6 @@ def map_row_blocks(
     return _assemble(
         lambda block: fn(block[0], *(tensor[block] for tensor in tensors)), blocks, tensors[0]
     )
-
-
-def linear_into(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
-    """x W^T + b for rows x (R, C), written to out."""
-    if bias is None:
-        torch.mm(x, weight.t(), out=out)
-    else:
-        torch.addmm(bias, x, weight.t(), out=out)
 
 
 def _assemble(fn: Callable[[Any], Tensor], parts: Sequence[Any], x: Tensor) -> Tensor:

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from ..activations import ACTIVATIONS, Activation, swiglu
 from .allocator import reuse_freed_blocks
-from .blocks import linear_into, rows_in_block
+from .blocks import rows_in_block
 from .dropout import drop_, keep_mask, keep_scale
+from .gemm import activated_linear, add_transposed_matmul, linear_into, matmul, matmul_into
 from .predicate import needs_plain_backward, plain_gradients
 
 if TYPE_CHECKING:
@@ -62,8 +63,10 @@ def _inference(
     buffer = rows.new_empty(min(rows.shape[0], blocks[0].stop), w_1.shape[0])
     for block in blocks:
         hidden = buffer[: rows[block].shape[0]]
-        linear_into(rows[block], w_1, b_1, out=hidden)
-        linear_into(IN_PLACE_ACTIVATIONS[activation](hidden), w_2, b_2, out=y[block])
+        active = activated_linear(
+            rows[block], w_1, b_1, activation, IN_PLACE_ACTIVATIONS[activation], buffer=hidden
+        )
+        linear_into(active, w_2, b_2, out=y[block])
     return y
 
 
@@ -119,7 +122,7 @@ class _BlockedFeedForward(torch.autograd.Function):
             with torch.enable_grad():
                 raw = hidden[block].detach().requires_grad_()
                 active = ACTIVATIONS[ctx.activation](raw)
-            grad_active = grad_y[block] @ w_2
+            grad_active = matmul(grad_y[block], w_2)
             if ctx.drop:
                 drop_(grad_active, keep[block], ctx.drop)
             (grad_raw,) = torch.autograd.grad(active, raw, grad_active)
@@ -127,13 +130,13 @@ class _BlockedFeedForward(torch.autograd.Function):
                 kept = active.detach()
                 if ctx.drop:
                     drop_(kept, keep[block], ctx.drop)
-                grad_w_2.addmm_(grad_y[block].t(), kept)
+                grad_w_2 = add_transposed_matmul(grad_w_2, grad_y[block], kept)
             if grad_w_1 is not None:
-                grad_w_1.addmm_(grad_raw.t(), x[block])
+                grad_w_1 = add_transposed_matmul(grad_w_1, grad_raw, x[block])
             if grad_b_1 is not None:
                 grad_b_1 += grad_raw.sum(0)
             if grad_x is not None:
-                torch.mm(grad_raw, w_1, out=grad_x[block])
+                matmul_into(grad_raw, w_1, out=grad_x[block])
         grad_b_2 = grad_y.sum(0) if need_b_2 else None
         return grad_x, grad_w_1, grad_b_1, grad_w_2, grad_b_2, None, None
 

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ..numerics import batched_matmul
+from .gemm import add_matmul_, add_matmul_columns_
 from .predicate import needs_plain_backward, use_cpu_fast_path
 
 
@@ -62,7 +63,7 @@ class _MatmulSharingGradient(torch.autograd.Function):
             grad_x = batched_matmul(matrix.T, grad_rows)
         else:
             for sample, rows in zip(grad_x, grad_rows, strict=True):
-                sample.addmm_(matrix.T, rows)
+                add_matmul_(sample, matrix.T, rows)
         if not ctx.needs_input_grad[1]:
             return grad_x, None
         if grad_sums is None:
@@ -72,5 +73,5 @@ class _MatmulSharingGradient(torch.autograd.Function):
                 grad_sums[:, None].expand_as(matrix).clone(memory_format=torch.contiguous_format)
             )
         for sample, rows in zip(x, grad_rows, strict=True):
-            grad_matrix.addmm_(rows, sample.T)
+            add_matmul_columns_(grad_matrix, rows, sample)
         return grad_x, grad_matrix

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 
 from .allocator import reuse_freed_blocks
-from .blocks import linear_into
 from .flash import FLASH_FORWARD, HAS_FLASH
+from .gemm import linear_into
 from .predicate import needs_plain_backward, plain_gradients, use_cpu_fast_path
 from .window_blocks import (
     Block,

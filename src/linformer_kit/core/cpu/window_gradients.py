@@ -15,6 +15,7 @@ from torch import Tensor
 
 from .blocks import rows_in_block
 from .flash import FLASH_BACKWARD
+from .gemm import add_matmul_, add_transposed_matmul, matmul, matmul_into
 from .window_blocks import (
     Block,
     Inputs,
@@ -58,15 +59,16 @@ class WindowGradients:
             for block in chunk_blocks(length, layout, width):
                 upstream = grad_y[b, block.rows].contiguous()
                 if "w_o" in found:
-                    found["w_o"].addmm_(upstream.t(), self.saved.mixed[b, block.rows])
-                grad = torch.mm(upstream, inputs.w_o)  # (r, H*D)
+                    mixed = self.saved.mixed[b, block.rows]
+                    found["w_o"] = add_transposed_matmul(found["w_o"], upstream, mixed)
+                grad = matmul(upstream, inputs.w_o)  # (r, H*D)
                 ending = max(0, min(layout.seen, block.rows.stop) - block.rows.start)
                 if ending:  # these rows attend to all positions: `_global_queries`
                     of_global[block.rows.start : block.rows.start + ending] = grad[:ending]
                     grad[:ending] = 0.0
                 grad_query = self._block(grad, b, block)
                 self._queries(grad_query, b, block.rows)
-                torch.mm(grad_query, inputs.w_q, out=found["x"][b, block.rows])
+                matmul_into(grad_query, inputs.w_q, out=found["x"][b, block.rows])
             if layout.seen:
                 self._global_queries(of_global, b)
             self._end_sample(b)
@@ -154,7 +156,9 @@ class WindowGradients:
 
     def _queries(self, grad_query: Tensor, b: int, rows: slice) -> None:
         if "w_q" in self.found:
-            self.found["w_q"].addmm_(grad_query.t(), self.inputs.x[b, rows])
+            self.found["w_q"] = add_transposed_matmul(
+                self.found["w_q"], grad_query, self.inputs.x[b, rows]
+            )
         if "b_q" in self.found:
             self.found["b_q"].add_(grad_query.sum(0))
 
@@ -205,9 +209,9 @@ class WindowGradients:
             ("k", inputs.w_k, self.key.flatten(0, 1)),
             ("v", inputs.w_v, self.value.flatten(0, 1)),
         ):
-            grad_x.addmm_(grad, weight)
+            add_matmul_(grad_x, grad, weight)
             if self.needed["w_" + side]:
-                found["w_" + side] = grad.t() @ x
+                found["w_" + side] = add_transposed_matmul(torch.zeros_like(weight), grad, x)
             if self.needed["b_" + side]:
                 found["b_" + side] = grad.sum(0)
 

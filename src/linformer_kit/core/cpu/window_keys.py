@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .blocks import linear_into
+from .gemm import linear_into
 
 if TYPE_CHECKING:
     from torch import Tensor
