@@ -166,3 +166,9 @@ def test_the_keys_of_one_part_stay_when_another_is_full(tmp_path):
     assert full.config.model.options["k"] == 8  # of the encoder, a Linformer in both
     assert "num_slots" not in full.config.model.options
     assert slots.config.model.options["num_slots"] == 4
+
+
+def test_values_may_need_those_that_are_varied(tmp_path, quick_memory):
+    path = tiny.write(tmp_path, steps=2, eval_every=2)
+    compare(path, ["model.k=0"], ["model.window=4,8"], out=tmp_path / "c")  # k 0 needs a window
+    assert [record["variant"] for record in records_of(tmp_path / "c")] == ["window 4", "window 8"]

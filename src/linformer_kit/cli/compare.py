@@ -34,8 +34,8 @@ def compare(
         from ..compare.variants import variants
         from ..config.load import load
 
-        variants(vary or [])
-        load(config, overrides or [])
+        first = variants(vary or []).chosen[0]
+        load(config, [*(overrides or []), *first.overrides])
         silence_libraries()
         from ..compare.comparison import compare as compare_runs
 

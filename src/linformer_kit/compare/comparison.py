@@ -69,7 +69,7 @@ def compare(
     if seeds > 1 and any(one.partition("=")[0].strip() == "seed" for one in vary):
         raise UserError("seed is varied by --seeds: leave out --vary seed, or --seeds.")
     chosen, notes = variants(vary)
-    base = configs.load(path, overrides)
+    base = configs.load(path, [*overrides, *chosen[0].overrides])
     home = ComparisonFolder(out or Path(f"{base.run}-compare"))
     runs = planned_runs(path, overrides, chosen, seeds, home.path, notes)
     keys = [setting.key for variant in chosen for setting in variant.settings]
