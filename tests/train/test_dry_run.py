@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 import pytest
-from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_kit.config.load import load
 from linformer_kit.data.prepare import prepare
 from linformer_kit.data.rows import Rows
+from linformer_kit.measure.flops import count_flops
 from linformer_kit.models import LinformerForSequenceClassification
 from linformer_kit.train import dry_run as rehearsal
 from linformer_kit.train.dry_run import Sizes, dry_run
@@ -69,7 +69,7 @@ def test_flops_are_those_of_the_mean_step_of_the_training(tmp_path):
     rows = Rows(prepared.part("train"))
     batches = [collator(config, tokenizer)(rows.__getitems__(d)) for d in _steps(config, rows)]
     assert len({batch["input_ids"].shape[1] for batch in batches}) > 5
-    with FlopCounterMode(display=False) as counter:
+    with count_flops() as counter:
         for batch in batches:
             model(**batch).loss.backward()
     assert said == pytest.approx(counter.get_total_flops() / len(batches), rel=0.1)

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
-from torch.utils.flop_counter import FlopCounterMode
 
 from ..config import load as configs
 from ..config import yaml_text
@@ -15,6 +14,7 @@ from ..data.counts import notices
 from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure import quantities
+from ..measure.flops import count_flops
 from ..measure.memory import step_peak
 from ..training.layout import check_model, layout_of
 from ..training.setup import check_machine, part_collator, set_machine, training_order
@@ -143,7 +143,7 @@ def dry_run(
         counted = timed if known.differ else timed[:1]
         # torch's counter cannot follow the gradients of blocks: forward, again, and backward.
         blocks = config.train.block_rows > 0
-        with FlopCounterMode(display=False) as counter, torch.set_grad_enabled(not blocks):
+        with count_flops() as counter, torch.set_grad_enabled(not blocks):
             for number in counted:
                 step(number, length)
         flops = counter.get_total_flops() * (4 if blocks else 1) / len(counted)
