@@ -10,6 +10,7 @@ from transformers.modeling_outputs import CausalLMOutputWithCrossAttentions
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.utils.generic import can_return_tuple
 
+from ..core.cpu.linear import apply_linear
 from .base import LinformerPreTrainedModel
 from .decoder import LinformerDecoderModel
 from .labels import token_labels
@@ -69,7 +70,7 @@ class LinformerForCausalLM(LinformerGenerationMixin, LinformerPreTrainedModel):
         hidden = outputs.last_hidden_state
         logits = None
         if wants_logits(self, labels, return_logits):
-            logits = self.lm_head(slice_logits_to_keep(hidden, logits_to_keep))
+            logits = apply_linear(self.lm_head, slice_logits_to_keep(hidden, logits_to_keep))
         loss = None
         if labels is not None:
             size = self.config.vocab_size

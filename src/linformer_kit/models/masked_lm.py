@@ -9,6 +9,7 @@ from transformers.modeling_outputs import MaskedLMOutput
 from transformers.utils.generic import can_return_tuple
 
 from ..core.activations import ACTIVATIONS
+from ..core.cpu.linear import apply_linear
 from .base import LinformerPreTrainedModel
 from .encoder import LinformerModel
 from .labels import token_labels
@@ -33,7 +34,7 @@ class MaskedLMTransform(nn.Module):
         self.norm = nn.LayerNorm(width, eps=config.layer_norm_eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.norm(ACTIVATIONS[self.activation](self.dense(x)))
+        return self.norm(ACTIVATIONS[self.activation](apply_linear(self.dense, x)))
 
 
 class LinformerForMaskedLM(LinformerPreTrainedModel):
@@ -87,7 +88,7 @@ class LinformerForMaskedLM(LinformerPreTrainedModel):
             labels = token_labels(labels, hidden, limit=size, limit_name="vocab_size")
         logits = loss = None
         if wants_logits(self, labels, return_logits):
-            logits = self.lm_head(self.transform(hidden))
+            logits = apply_linear(self.lm_head, self.transform(hidden))
             if labels is not None:
                 loss = loss_of(self, hidden, self.lm_head, logits, labels, num_items_in_batch)
         elif labels is not None:

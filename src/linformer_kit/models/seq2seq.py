@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple
 
+from ..core.cpu.linear import apply_linear
 from .base import LinformerPreTrainedModel
 from .decoder import LinformerDecoderModel
 from .encoder import LinformerModel
@@ -200,7 +201,9 @@ class LinformerForConditionalGeneration(LinformerGenerationMixin, _EncoderAndDec
             output_hidden_states=output_hidden_states,
         )
         hidden = outputs.last_hidden_state
-        logits = self.lm_head(hidden) if wants_logits(self, labels, return_logits) else None
+        logits = None
+        if wants_logits(self, labels, return_logits):
+            logits = apply_linear(self.lm_head, hidden)
         loss = None
         if labels is not None:
             labels = token_labels(labels, hidden, limit=size, limit_name="vocab_size")
