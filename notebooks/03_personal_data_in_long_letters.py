@@ -101,8 +101,8 @@ a.set_yticks(range(len(COLOURS)), list(COLOURS))
 a.set(title="Spans along the text (black: missed)", xlabel="character")
 end = 256 * len(text) / tokens["tokens_total"]
 a.axvspan(0, end, color="#f2e6c9", zorder=0)
-a.annotate("what a model of 256 tokens\nwould read alone", (end, len(COLOURS) - 0.7), fontsize=8)
-a.set_ylim(-0.7, len(COLOURS) - 0.2)
+a.annotate("what a model of 256 tokens\nwould read alone", (end, len(COLOURS) - 0.5), fontsize=8)
+a.set_ylim(-0.7, len(COLOURS) + 0.2)
 b.bar(
     list(COLOURS), [metrics["types"][name]["f1"] for name in COLOURS], color=list(COLOURS.values())
 )
