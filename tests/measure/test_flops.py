@@ -8,7 +8,9 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from linformer_kit import LinformerEncoder
+from linformer_kit.bench.gemm import plans_of
 from linformer_kit.core.cost import encoder_flops
+from linformer_kit.core.feedforward import FeedForward
 from linformer_kit.measure.flops import count_flops
 
 
@@ -35,8 +37,13 @@ def test_an_encoder_has_the_flops_of_the_closed_form(options):
         encoder.eval()(x)
     with torch.no_grad(), count_flops() as plain, sdpa_kernel(SDPBackend.MATH):
         encoder(x)
-    from linformer_kit.bench.gemm import plans_of
-
     expected = encoder_flops(shape, plans_of(shape))
     assert fused.get_total_flops() == pytest.approx(expected, rel=0.03)
     assert plain.get_total_flops() == pytest.approx(expected, rel=0.03)
+
+
+def test_a_backward_pass_has_two_products_for_each_of_the_forward_pass():
+    layer, x = FeedForward(dim=16, ff_dim=32), torch.randn(2, 9, 16, requires_grad=True)
+    with count_flops() as counter:
+        layer(x).sum().backward()
+    assert counter.get_total_flops() == 3 * 2 * (2 * 18 * 16 * 32)

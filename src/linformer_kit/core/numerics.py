@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .cpu.gemm import matmul_samples
-from .cpu.predicate import eager_on_cpu
+from .cpu.predicate import use_cpu_fast_path
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -41,7 +41,8 @@ def batched_matmul(matrix: Tensor, x: Tensor) -> Tensor:
     """
     if matrix.dim() == 3:
         return torch.bmm(matrix, x)
-    if not torch.is_grad_enabled() and eager_on_cpu(x) and matrix.dtype == x.dtype:
+    # Contiguous rows alone: oneDNN would compile a kernel for every length of transposed ones.
+    if not torch.is_grad_enabled() and x.is_contiguous() and use_cpu_fast_path(x):
         return matmul_samples(matrix, x)
     return torch.bmm(matrix.expand(x.shape[0], -1, -1), x)
 

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from ..core.cpu.gemm import add_transposed_matmul, linear, matmul
+from ..core.cpu.gemm import add_transposed_matmul_, linear, matmul
 from ..core.cpu.predicate import (
     is_unmodified_linear,
     needs_plain_backward,
@@ -146,7 +146,7 @@ class _ChunkedLoss(torch.autograd.Function):
                     grad_bias += grad.sum(0)
                 grad = grad.to(product)
                 if grad_weight is not None:
-                    grad_weight = _add_product(grad_weight, grad, some)
+                    _add_product(grad_weight, grad, some)
                 if grad_rows is not None:
                     grad_rows[here] = matmul(grad, matrix).to(rows.dtype)
         ctx.save_for_backward(
@@ -190,8 +190,9 @@ def _gradient_of_logits(logits: Tensor, labels: Tensor, smoothing: float) -> Ten
     return logits
 
 
-def _add_product(total: Tensor, grad: Tensor, rows: Tensor) -> Tensor:
-    """total (V, M), which may be overwritten, + grad^T rows in the type of total."""
+def _add_product(total: Tensor, grad: Tensor, rows: Tensor) -> None:
+    """Add grad^T rows to total (V, M), in the type of total."""
     if grad.dtype == total.dtype:
-        return add_transposed_matmul(total, grad, rows)
-    return total.add_(grad.t() @ rows)
+        add_transposed_matmul_(total, grad, rows)
+    else:
+        total += grad.t() @ rows

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..predict.tasks import TaskPredictor
 
 SHORTEST = 8  # tokens of a piece that may share a batch
-TRIED_LENGTHS = (SHORTEST, 33, 128)
+TRIED_LENGTHS = (SHORTEST, 33, 128, 300)
 TRIED_SIZES = (2, 3, 8)
 HEADS = {"mlm": ("transform", "lm_head"), "classify": ("classifier",)}
 

@@ -6,21 +6,24 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch.testing import assert_close
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_kit import LinformerDecoder, LinformerEncoder
 from linformer_kit.core.cpu import gemm
+from linformer_kit.core.cpu.linear import apply_linear
+from linformer_kit.core.numerics import batched_matmul
 
-ROWS = [1, 127, 128, 129, 700, 2048, 2500]
+ROWS = [1, 7, 8, 9, 127, 128, 700, 2048, 2501]
 
 
 @pytest.fixture
 def onednn(monkeypatch):
-    """oneDNN for every product of 128 rows or more, whatever the processor is."""
+    """oneDNN for every product of 8 rows or more, whatever the processor is."""
     if gemm._OPERATOR is None or not torch.backends.mkldnn.is_available():
         pytest.skip("this PyTorch has no oneDNN")
     monkeypatch.setattr(gemm, "onednn_is_faster", lambda: True)
-    monkeypatch.setattr(gemm, "MIN_PRODUCTS", 0)
+    monkeypatch.setattr(gemm, "MIN_WEIGHT", 0)
 
 
 @pytest.fixture
@@ -50,8 +53,8 @@ def test_linear_equals_double_precision(calls, rows, bias, transposed):
     gemm.linear_into(x, weight, offset, out=out)
     assert_close(out, expected, atol=1e-4, rtol=1e-4)
     assert_close(gemm.linear(x, weight, offset), expected, atol=1e-4, rtol=1e-4)
-    assert bool(calls) == (rows >= 128)
-    assert set(calls) <= set(gemm.PIECES)  # or oneDNN would keep a kernel for every length
+    assert bool(calls) == (rows >= 8)
+    assert set(calls) <= set(gemm.ROW_TILES)  # or oneDNN would keep a kernel for every length
 
 
 @pytest.mark.parametrize("rows", ROWS)
@@ -83,8 +86,8 @@ def test_gradients_equal_double_precision(calls, rows):
     assert_close(gemm.matmul(grad, weight), grad @ weight, atol=1e-4, rtol=1e-4)
     gemm.add_matmul_(of_rows, grad, weight)
     assert_close(of_rows, expected_rows, atol=1e-4, rtol=1e-4)
-    found = gemm.add_transposed_matmul(of_weight, grad, x)
-    assert_close(found, expected_weight, atol=1e-3, rtol=1e-4)
+    gemm.add_transposed_matmul_(of_weight, grad, x)
+    assert_close(of_weight, expected_weight, atol=1e-3, rtol=1e-4)
 
 
 @pytest.mark.parametrize("length", ROWS)
@@ -106,7 +109,8 @@ def test_expanded_rows_and_weights(onednn):
     grad = torch.randn(1, 1).expand(256, 40)
     assert_close(gemm.linear(x, weight, None), F.linear(x, weight))
     assert_close(gemm.matmul(grad, weight), grad @ weight)
-    found = gemm.add_transposed_matmul(torch.zeros(40, 24), grad, x)
+    found = torch.zeros(40, 24)
+    gemm.add_transposed_matmul_(found, grad, x)
     assert_close(found, grad.t() @ x, atol=1e-3, rtol=1e-4)
 
 
@@ -162,8 +166,6 @@ def test_models_equal_themselves_in_double_precision(calls, index, training):
 
 
 def test_second_derivatives_of_a_linear_layer(onednn):
-    from linformer_kit.core.cpu.linear import apply_linear
-
     layer = torch.nn.Linear(8, 8)
     x = torch.randn(2, 128, 8, requires_grad=True)
 
@@ -178,8 +180,6 @@ def test_second_derivatives_of_a_linear_layer(onednn):
 
 
 def test_a_hook_of_a_linear_layer_is_called(onednn):
-    from linformer_kit.core.cpu.linear import apply_linear
-
     layer = torch.nn.Linear(8, 8)
     layer.register_forward_hook(lambda *_: torch.zeros(()))
     assert apply_linear(layer, torch.randn(256, 8)).shape == ()
@@ -199,13 +199,86 @@ def test_operations_are_counted_as_without(onednn, monkeypatch):
 
 
 def test_the_switches_of_pytorch_are_obeyed(onednn):
-    weight = torch.randn(40, 24)
-    assert gemm.use_onednn(256, weight)
-    assert not gemm.use_onednn(100, weight)
-    assert not gemm.use_onednn(256, weight.double())
-    assert not gemm.use_onednn(256, weight.bfloat16())
+    x, weight = torch.randn(256, 24), torch.randn(40, 24)
+    assert gemm.use_onednn(x, weight)
+    assert not gemm.use_onednn(x[:7], weight)
+    assert not gemm.use_onednn(x.double(), weight.double())
+    assert not gemm.use_onednn(x.bfloat16(), weight.bfloat16())
+    assert not gemm.use_onednn(x, weight.to_sparse())
     with torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
-        assert not gemm.use_onednn(256, weight)
+        assert not gemm.use_onednn(x, weight)
+
+
+@pytest.mark.parametrize("activation", [None, "gelu"])
+def test_a_row_has_the_same_bits_whatever_the_other_rows_are(onednn, activation):
+    x, weight, bias = torch.randn(2501, 64), torch.randn(100, 64), torch.randn(100)
+
+    def product(rows):
+        if activation is None:
+            return gemm.linear(rows, weight, bias)
+        buffer = torch.empty(len(rows), 100)
+        act = torch.ops.aten.gelu_
+        return gemm.activated_linear(rows, weight, bias, activation, act, buffer=buffer)
+
+    whole = product(x)
+    for start, stop in ((0, 8), (3, 12), (100, 133), (7, 700), (2493, 2501), (1, 2050)):
+        assert torch.equal(product(x[start:stop]), whole[start:stop])
+
+
+def test_a_bias_of_any_stride(onednn):
+    x, weight = torch.randn(129, 24), torch.randn(40, 24)
+    for bias in (torch.randn(80)[::2], torch.randn(1).expand(40), torch.randn(1)):
+        assert_close(gemm.linear(x, weight, bias), F.linear(x, weight, bias), atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["linear", "dynamic", "mean", "pool", "conv"])
+def test_the_number_of_kernels_does_not_grow_with_the_lengths(calls, kind, monkeypatch):
+    shapes = set()
+    product, total = gemm._onednn, gemm._onednn_sum
+    monkeypatch.setattr(
+        gemm, "_onednn", lambda x, w, *more: shapes.add((x.shape, w.shape)) or product(x, w, *more)
+    )
+    monkeypatch.setattr(
+        gemm, "_onednn_sum", lambda t, x, w: shapes.add((x.shape, w.shape, 1)) or total(t, x, w)
+    )
+    encoder = LinformerEncoder(
+        dim=16, depth=1, num_heads=2, max_length=400, k=20, projection=kind, ff_dim=24
+    )
+    seen = []
+    for lengths in (range(8, 200, 5), range(9, 200, 5)):
+        for length in lengths:
+            encoder(torch.randn(1, length, 16)).sum().backward()
+            with torch.no_grad():
+                encoder(torch.randn(1, length, 16))
+        seen.append(len(shapes))
+    assert seen[1] <= seen[0] + 3
+
+
+def test_compression_obeys_autocast(onednn):
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert batched_matmul(torch.randn(20, 128), torch.randn(1, 128, 8)).dtype == torch.bfloat16
+
+
+def test_a_linear_layer_saves_what_its_gradients_need(onednn):
+    layer, x = torch.nn.Linear(8, 8), torch.randn(128, 8, requires_grad=True)
+    layer.requires_grad_(False)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        y = apply_linear(layer, x)
+    assert [each.data_ptr() for each in saved] == [layer.weight.data_ptr()]
+    with torch.no_grad():
+        layer.bias += 1.0  # its value is not needed
+    y.sum().backward()
+    assert_close(x.grad, layer.weight.sum(0).expand(128, 8), atol=1e-4, rtol=1e-4)
+
+
+def test_checkpoints_are_the_same_under_a_mode_and_outside(onednn):
+    encoder = LinformerEncoder(dim=16, depth=1, num_heads=2, projection="full", ff_dim=24)
+    x = torch.randn(1, 128, 16, requires_grad=True)
+    with FlopCounterMode(display=False):
+        y = checkpoint(encoder, x, use_reentrant=False)
+    y.sum().backward()
+    assert x.grad is not None
 
 
 @pytest.mark.parametrize(
@@ -232,7 +305,21 @@ def test_a_machine_without_cpuinfo(monkeypatch):
 
     monkeypatch.setattr(gemm.Path, "read_text", fail)
     monkeypatch.setattr(gemm.platform, "processor", lambda: "arm")
-    assert gemm._is_made_by_intel()
+    assert gemm._may_be_intel()
     windows = "AMD64 Family 26 Model 68 Stepping 0, AuthenticAMD"
     monkeypatch.setattr(gemm.platform, "processor", lambda: windows)
-    assert not gemm._is_made_by_intel()
+    assert not gemm._may_be_intel()
+
+
+@pytest.mark.parametrize("dim", [64, 256])
+@pytest.mark.parametrize("length", [8, 100, 400])
+def test_a_sample_has_the_same_bits_alone_and_in_a_batch(dim, length):
+    torch.manual_seed(0)
+    encoder = LinformerEncoder(dim=dim, depth=2, num_heads=4, max_length=512, k=64).eval()
+    x = torch.randn(8, length, dim)
+    with torch.no_grad():
+        together = encoder(x)
+        assert all(
+            torch.equal(encoder(one[None])[0], other)
+            for one, other in zip(x, together, strict=True)
+        )

@@ -23,7 +23,7 @@ from ..sdpa import sdpa
 from .blocks import row_blocks
 from .flash import FLASH_BACKWARD, FLASH_FORWARD, HAS_FLASH
 from .folded_attention import attend_folded_in_blocks
-from .gemm import add_transposed_matmul, linear_into, matmul, matmul_into
+from .gemm import add_transposed_matmul_, linear_into, matmul, matmul_into
 from .predicate import needs_plain_backward, plain_gradients
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _Attention(torch.autograd.Function):
         ):
             samples, upstream = block[0], _flat(grad_y[block]).contiguous()
             if grad_w_o is not None:
-                grad_w_o = add_transposed_matmul(grad_w_o, upstream, _flat(join_heads(mixed)))
+                add_transposed_matmul_(grad_w_o, upstream, _flat(join_heads(mixed)))
             grad_mixed = matmul(upstream, w_o).unflatten(0, queries[block].shape[:2])
             grad_query, more_key, more_value = FLASH_BACKWARD(
                 split_heads(grad_mixed, ctx.heads),
@@ -166,7 +166,7 @@ class _Attention(torch.autograd.Function):
             grad_value[samples] += more_value
             rows = _flat(join_heads(grad_query))
             if grad_w_q is not None:
-                grad_w_q = add_transposed_matmul(grad_w_q, rows, _flat(x[block]))
+                add_transposed_matmul_(grad_w_q, rows, _flat(x[block]))
             if grad_b_q is not None:
                 grad_b_q += rows.sum(0)
             if grad_x is not None:

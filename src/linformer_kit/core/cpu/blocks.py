@@ -15,7 +15,6 @@ import torch
 from torch import Tensor
 
 from .allocator import reuse_freed_blocks
-from .gemm import PIECES
 from .predicate import eager_on_cpu
 
 if TYPE_CHECKING:
@@ -27,9 +26,9 @@ VALUES = 2**20  # in the widest tensor of one block: 4 MB of float32, part of th
 def rows_in_block(width: int) -> int:
     """The number of rows in a block, if the widest intermediate result has `width` channels.
 
-    A multiple of the smallest piece that `gemm.py` multiplies at once.
+    A multiple of 128: products are computed in tiles of rows (`gemm.py`), fast ones if large.
     """
-    return max(256, VALUES // width // PIECES[-1] * PIECES[-1])
+    return max(256, VALUES // width // 128 * 128)
 
 
 def use_row_blocks(x: Tensor, *, training: bool) -> bool:

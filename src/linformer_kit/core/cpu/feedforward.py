@@ -19,7 +19,7 @@ from ..activations import ACTIVATIONS, Activation, swiglu
 from .allocator import reuse_freed_blocks
 from .blocks import rows_in_block
 from .dropout import drop_, keep_mask, keep_scale
-from .gemm import activated_linear, add_transposed_matmul, linear_into, matmul, matmul_into
+from .gemm import activated_linear, add_transposed_matmul_, linear_into, matmul, matmul_into
 from .predicate import needs_plain_backward, plain_gradients
 
 if TYPE_CHECKING:
@@ -130,9 +130,9 @@ class _BlockedFeedForward(torch.autograd.Function):
                 kept = active.detach()
                 if ctx.drop:
                     drop_(kept, keep[block], ctx.drop)
-                grad_w_2 = add_transposed_matmul(grad_w_2, grad_y[block], kept)
+                add_transposed_matmul_(grad_w_2, grad_y[block], kept)
             if grad_w_1 is not None:
-                grad_w_1 = add_transposed_matmul(grad_w_1, grad_raw, x[block])
+                add_transposed_matmul_(grad_w_1, grad_raw, x[block])
             if grad_b_1 is not None:
                 grad_b_1 += grad_raw.sum(0)
             if grad_x is not None:

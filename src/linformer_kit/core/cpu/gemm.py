@@ -7,12 +7,16 @@ and no other, calls the operator that `torch.compile` uses for linear layers. Ev
 `torch.addmm` runs, which is its fallback and its oracle.
 
 oneDNN compiles and keeps a kernel for every shape (about 0.5 ms and 0.5 MB), so rows are cut into
-pieces of a few sizes, and small products are left to MKL.
+tiles of a few sizes, and small weights are left to MKL.
+
+A row of `linear`, `linear_into` and `activated_linear` has the same bits whatever the other rows
+are: the library is chosen by the weight alone, and a kernel of two rows or more rounds a row as
+every other does. Fewer than `ROW_TILES[-1]` rows are left to MKL.
 
 None of these functions is differentiable: they are called inside backward passes and without
 gradients. `linear.py` has a linear layer with gradients.
 
-Legend: R rows, C input channels, O output channels.
+Legend: B batch, R rows, C input channels, O output channels.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,8 +36,10 @@ if TYPE_CHECKING:
     from ..activations import Activation
 
 _OPERATOR = getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-PIECES = (2048, 1024, 512, 256, 128)  # rows of a product by oneDNN
-MIN_PRODUCTS = 2**25  # multiplications below which a new kernel costs more than it saves
+ROW_TILES = (2048, 1024, 512, 256, 128, 64, 32, 16, 8)  # rows of one call
+LEAST_OF_SUM = 128  # rows of one call that adds to a sum, which it reads and writes
+OUTPUT_TILE = 2048  # output channels of one call that adds to a sum: its result is a temporary
+MIN_WEIGHT = 2**16  # values of a weight below which MKL is as fast
 # Activations that oneDNN computes with the product: (name, algorithm). Its relu turns NaN to 0.
 _FUSED: dict[str | None, tuple[str, str]] = {
     None: ("none", ""),
@@ -44,9 +50,9 @@ _FUSED: dict[str | None, tuple[str, str]] = {
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x W^T + b for rows x (R, C) and W (O, C)."""
-    if not use_onednn(x.shape[0], weight):
+    if not use_onednn(x, weight):
         return F.linear(x, weight, bias)
-    if x.shape[0] in PIECES:
+    if x.shape[0] in ROW_TILES:
         return _onednn(x, weight, bias)
     result = x.new_empty(x.shape[0], weight.shape[0])
     linear_into(x, weight, bias, out=result)
@@ -55,13 +61,12 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 def linear_into(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
     """x W^T + b for rows x (R, C) and W (O, C), written to out (R, O)."""
-    done = _onednn_into(x, weight, bias, out)
-    if done and done == x.shape[0]:
-        return
-    if bias is None:
-        torch.mm(x[done:], weight.t(), out=out[done:])
+    if use_onednn(x, weight):
+        _onednn_into(x, weight, bias, out)
+    elif bias is None:
+        torch.mm(x, weight.t(), out=out)
     else:
-        torch.addmm(bias, x[done:], weight.t(), out=out[done:])
+        torch.addmm(bias, x, weight.t(), out=out)
 
 
 def activated_linear(
@@ -75,60 +80,70 @@ def activated_linear(
 ) -> Tensor:
     """act(x W^T + b) for rows x (R, C). `buffer` (R, O) may hold the result.
 
-    `in_place` applies the activation to what oneDNN has not applied it to.
+    `in_place` is the activation, for where oneDNN does not compute it.
     """
-    if activation not in _FUSED:
+    if activation not in _FUSED or not use_onednn(x, weight):
         linear_into(x, weight, bias, out=buffer)
         return in_place(buffer)
-    if x.shape[0] in PIECES and use_onednn(x.shape[0], weight):
+    if x.shape[0] in ROW_TILES:
         return _onednn(x, weight, bias, activation)
-    done = _onednn_into(x, weight, bias, buffer, activation)
-    if done < x.shape[0]:
-        linear_into(x[done:], weight, bias, out=buffer[done:])
-        in_place(buffer[done:])
+    _onednn_into(x, weight, bias, buffer, activation)
     return buffer
 
 
+def matmul(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows (R, O) times weight (O, C): the gradient of the input of a linear layer."""
+    return linear(rows, weight.t(), None) if use_onednn(rows, weight) else rows @ weight
+
+
 def matmul_into(rows: Tensor, weight: Tensor, *, out: Tensor) -> None:
-    """The gradient of rows: rows (R, O) times weight (O, C), written to out (R, C)."""
+    """rows (R, O) times weight (O, C), written to out (R, C)."""
     linear_into(rows, weight.t(), None, out=out)
 
 
-def matmul(rows: Tensor, weight: Tensor) -> Tensor:
-    """The same, returned."""
-    by_onednn = use_onednn(rows.shape[0], weight)
-    return linear(rows, weight.t(), None) if by_onednn else rows @ weight
-
-
 def add_matmul_(total: Tensor, rows: Tensor, weight: Tensor) -> None:
-    """Add rows (R, O) times weight (O, C) to total (R, C) in place."""
+    """Add rows (R, O) times weight (O, C) to total (R, C)."""
     done = 0
-    if use_onednn(rows.shape[0], weight):
-        for piece in _pieces(rows.shape[0]):
-            total[piece] = _onednn_sum(total[piece], rows[piece], weight.t())
-            done = piece.stop
+    if use_onednn(rows, weight):
+        for tile in _tiles(rows.shape[0], LEAST_OF_SUM):
+            total[tile] = _onednn_sum(total[tile], rows[tile], weight.t())
+            done = tile.stop
     if done < rows.shape[0]:
         total[done:].addmm_(rows[done:], weight)
 
 
-def add_transposed_matmul(total: Tensor, grad: Tensor, x: Tensor) -> Tensor:
-    """total + grad^T x, for rows grad (R, O) and x (R, C): (O, C). `total` may be overwritten.
+def add_transposed_matmul_(total: Tensor, grad: Tensor, x: Tensor) -> None:
+    """Add grad^T x, for rows grad (R, O) and x (R, C), to total (O, C).
 
     This is the gradient of a weight, and with grad = E^T it is E x.
     """
     done = 0
-    if use_onednn(grad.shape[0], total):
-        for piece in _pieces(grad.shape[0]):
-            total = _onednn_sum(total, grad[piece].t(), x[piece].t())
-            done = piece.stop
-    return total.addmm_(grad[done:].t(), x[done:]) if done < grad.shape[0] else total
+    if use_onednn(grad, total):
+        columns = [slice(i, i + OUTPUT_TILE) for i in range(0, total.shape[0], OUTPUT_TILE)]
+        for tile in _tiles(grad.shape[0], LEAST_OF_SUM):
+            for some in columns:
+                total[some] = _onednn_sum(total[some], grad[tile, some].t(), x[tile].t())
+            done = tile.stop
+    if done < grad.shape[0]:
+        total.addmm_(grad[done:].t(), x[done:])
+
+
+def add_matmul_columns_(total: Tensor, weight: Tensor, rows: Tensor) -> None:
+    """Add weight (O, C) times rows^T, rows (R, C), to total (O, R): the gradient of E."""
+    done = 0
+    if use_onednn(rows, weight):
+        for tile in _tiles(rows.shape[0], LEAST_OF_SUM):
+            total[:, tile] += _onednn(weight, rows[tile], None)
+            done = tile.stop
+    if done < rows.shape[0]:
+        total[:, done:].addmm_(weight, rows[done:].t())
 
 
 def linear_samples_into(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: Tensor) -> None:
     """x W^T + b with a W (B, O, C) and b (B, 1, O) for each sample of x (B, R, C): (B, R, O)."""
-    if len(x) and use_onednn(x.shape[1], weight[0]):
+    if len(x) and use_onednn(x[0], weight[0]):
         for b, rows in enumerate(x):
-            linear_into(rows, weight[b], None if bias is None else bias[b, 0], out=out[b])
+            _onednn_into(rows, weight[b], None if bias is None else bias[b, 0], out[b])
     elif bias is None:
         torch.bmm(x, weight.mT, out=out)
     else:
@@ -136,50 +151,48 @@ def linear_samples_into(x: Tensor, weight: Tensor, bias: Tensor | None, *, out: 
 
 
 def add_transposed_samples_(total: Tensor, grad: Tensor, x: Tensor) -> None:
-    """Add grad^T x of each sample, grad (B, R, O) and x (B, R, C), to total (B, O, C) in place."""
-    if len(x) and use_onednn(x.shape[1], total[0]):
+    """Add grad^T x of each sample, grad (B, R, O) and x (B, R, C), to total (B, O, C)."""
+    if len(x) and use_onednn(x[0], total[0]):
         for b, rows in enumerate(x):
-            total[b] = add_transposed_matmul(total[b], grad[b], rows)
+            add_transposed_matmul_(total[b], grad[b], rows)
     else:
         total.baddbmm_(grad.mT, x)
 
 
 def matmul_samples(matrix: Tensor, x: Tensor) -> Tensor:
     """E x of each sample, for E (O, S) and x (B, S, C): (B, O, C)."""
-    new = x.new_empty(x.shape[0], matrix.shape[0], x.shape[2])
-    if not len(x) or not use_onednn(x.shape[1], new[0]):
+    result = x.new_empty(x.shape[0], matrix.shape[0], x.shape[2])
+    if not len(x) or not use_onednn(x[0], result[0]):
         return torch.bmm(matrix.expand(len(x), -1, -1), x)
-    add_transposed_samples_(new.zero_(), matrix.t().expand(len(x), -1, -1), x)
-    return new
+    add_transposed_samples_(result.zero_(), matrix.t().expand(len(x), -1, -1), x)
+    return result
 
 
-def add_matmul_columns_(total: Tensor, weight: Tensor, rows: Tensor) -> None:
-    """Add weight (O, C) times rows^T, rows (R, C), to total (O, R) in place: the gradient of E."""
-    done = 0
-    if use_onednn(rows.shape[0], weight):
-        for piece in _pieces(rows.shape[0]):
-            total[:, piece] += _onednn(weight, rows[piece], None)
-            done = piece.stop
-    if done < rows.shape[0]:
-        total[:, done:].addmm_(weight, rows[done:].t())
-
-
-def use_onednn(rows: int, weight: Tensor) -> bool:
-    """Whether a product of some rows with a weight (O, C) is left to oneDNN.
+def use_onednn(x: Tensor, weight: Tensor) -> bool:
+    """Whether the product of rows x (R, C) and a weight (O, C) is computed by oneDNN.
 
     Not under a dispatch mode, such as one that counts operations or makes fake tensors: it would
     see an operator that it does not know.
     """
+    return suits_onednn(x, weight) and torch._C._len_torch_dispatch_stack() == 0
+
+
+def suits_onednn(x: Tensor, weight: Tensor) -> bool:
+    """As `use_onednn`, without regard to dispatch modes."""
     return (
         not torch.compiler.is_compiling()
-        and rows >= PIECES[-1]
-        and rows * weight.numel() >= MIN_PRODUCTS
-        and weight.dtype == torch.float32
-        and weight.device.type == "cpu"
+        and x.shape[0] >= ROW_TILES[-1]
+        and weight.numel() >= MIN_WEIGHT
         and onednn_is_faster()
         and torch._C._get_mkldnn_enabled()
-        and torch._C._len_torch_dispatch_stack() == 0
         and torch._C._get_tracing_state() is None
+        and all(
+            type(each) in (Tensor, nn.Parameter)
+            and each.dtype == torch.float32
+            and each.device.type == "cpu"
+            and each.layout == torch.strided
+            for each in (x, weight)
+        )
     )
 
 
@@ -193,11 +206,11 @@ def onednn_is_faster() -> bool:
         and torch.backends.mkldnn.is_available()
         and torch.backends.mkl.is_available()
         and torch.backends.cpu.get_cpu_capability() == "AVX512"
-        and not _is_made_by_intel()
+        and not _may_be_intel()
     )
 
 
-def _is_made_by_intel() -> bool:
+def _may_be_intel() -> bool:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:  # not Linux
@@ -206,11 +219,11 @@ def _is_made_by_intel() -> bool:
     return "GenuineIntel" in vendor
 
 
-def _pieces(rows: int) -> Iterator[slice]:
-    """Slices of the sizes of PIECES; fewer rows than the smallest are left."""
+def _tiles(rows: int, least: int = ROW_TILES[-1]) -> Iterator[slice]:
+    """Slices of the sizes of ROW_TILES from `least` on; fewer rows than that may remain."""
     start = 0
-    for size in PIECES:
-        while rows - start >= size:
+    for size in ROW_TILES:
+        while size >= least and rows - start >= size:
             yield slice(start, start + size)
             start += size
 
@@ -221,29 +234,30 @@ def _onednn_into(
     bias: Tensor | None,
     out: Tensor,
     activation: Activation | None = None,
-) -> int:
-    """Write as many of the first rows of the product as oneDNN computes; how many these are."""
-    done = 0
-    if use_onednn(x.shape[0], weight):
-        for piece in _pieces(x.shape[0]):
-            out[piece] = _onednn(x[piece], weight, bias, activation)
-            done = piece.stop
-    return done
+) -> None:
+    """The product of at least as many rows as the smallest tile has, written to out."""
+    rows, least, done = x.shape[0], ROW_TILES[-1], 0
+    for tile in _tiles(rows):
+        out[tile] = _onednn(x[tile], weight, bias, activation)
+        done = tile.stop
+    if done < rows:  # a tile that overlaps the one before it: its rows have the same bits
+        out[done:] = _onednn(x[rows - least :], weight, bias, activation)[done - rows :]
 
 
 def _onednn(
     x: Tensor, weight: Tensor, bias: Tensor | None, activation: Activation | None = None
 ) -> Tensor:
     name, algorithm = _FUSED[activation]
+    if bias is not None:
+        bias = bias.expand(weight.shape[0]).contiguous()  # the operator ignores its stride
     result: Tensor = cast("Any", _OPERATOR)(x, _dense(weight), bias, name, [], algorithm)
     return result
 
 
 def _onednn_sum(total: Tensor, x: Tensor, weight: Tensor) -> Tensor:
-    """total (R, O) + x W^T."""
-    result: Tensor = cast("Any", _OPERATOR).binary(
-        x, total.contiguous(), _dense(weight), None, "add"
-    )
+    """total (R, O) + x W^T, a new tensor."""
+    operator: Any = cast("Any", _OPERATOR).binary
+    result: Tensor = operator(x, total.contiguous(), _dense(weight), None, "add")
     return result
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .blocks import rows_in_block
 from .flash import FLASH_BACKWARD
-from .gemm import add_matmul_, add_transposed_matmul, matmul, matmul_into
+from .gemm import add_matmul_, add_transposed_matmul_, matmul, matmul_into
 from .window_blocks import (
     Block,
     Inputs,
@@ -60,7 +60,7 @@ class WindowGradients:
                 upstream = grad_y[b, block.rows].contiguous()
                 if "w_o" in found:
                     mixed = self.saved.mixed[b, block.rows]
-                    found["w_o"] = add_transposed_matmul(found["w_o"], upstream, mixed)
+                    add_transposed_matmul_(found["w_o"], upstream, mixed)
                 grad = matmul(upstream, inputs.w_o)  # (r, H*D)
                 ending = max(0, min(layout.seen, block.rows.stop) - block.rows.start)
                 if ending:  # these rows attend to all positions: `_global_queries`
@@ -156,9 +156,7 @@ class WindowGradients:
 
     def _queries(self, grad_query: Tensor, b: int, rows: slice) -> None:
         if "w_q" in self.found:
-            self.found["w_q"] = add_transposed_matmul(
-                self.found["w_q"], grad_query, self.inputs.x[b, rows]
-            )
+            add_transposed_matmul_(self.found["w_q"], grad_query, self.inputs.x[b, rows])
         if "b_q" in self.found:
             self.found["b_q"].add_(grad_query.sum(0))
 
@@ -211,7 +209,8 @@ class WindowGradients:
         ):
             add_matmul_(grad_x, grad, weight)
             if self.needed["w_" + side]:
-                found["w_" + side] = add_transposed_matmul(torch.zeros_like(weight), grad, x)
+                found["w_" + side] = torch.zeros_like(weight)
+                add_transposed_matmul_(found["w_" + side], grad, x)
             if self.needed["b_" + side]:
                 found["b_" + side] = grad.sum(0)
 
