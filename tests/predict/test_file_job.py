@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import os
@@ -369,6 +370,103 @@ def test_a_job_that_gets_sigkill_is_resumed_by_the_same_command(runs, tmp_path):
     assert not out.exists()
     assert subprocess.run(line, stderr=subprocess.DEVNULL, check=False).returncode == 0
     assert [row["id"] for row in read(out)] == [str(number) for number in range(30_000)]
+
+
+def give(monkeypatch, content):
+    """Put `content` on standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+@pytest.mark.parametrize(
+    ("second", "found"),
+    [
+        (b"a dog\na bird\n", "other rows"),
+        (b"a dog\n", "1 rows"),
+        (b"", "0 rows"),
+        (b"a dog\na cat\na bird\n", "more than 2 rows"),
+    ],
+)
+def test_another_standard_input_for_a_finished_job_is_refused(
+    capsys, runs, tmp_path, monkeypatch, second, found
+):
+    out = tmp_path / "out.jsonl"
+    line = ["predict", str(runs("classify").path), "--file", "-", "--out", str(out)]
+    give(monkeypatch, b"a dog\na cat\n")
+    assert command(capsys, *line)[0] == 0
+    before = out.read_bytes()
+    give(monkeypatch, second)
+    code, _, err = command(capsys, *line)
+    assert code == 2
+    assert f"holds the answers to another standard input, of 2 rows: got {found}. Name" in err
+    give(monkeypatch, b"a dog\na cat\n")
+    code, _, err = command(capsys, *line)
+    assert code == 0
+    assert "is finished: it is as it was" in err
+    assert out.read_bytes() == before
+
+
+def killed_after(monkeypatch, rows):
+    """Let every job end at its first entry after so many rows."""
+    save = Journal.save
+
+    def killed(journal, *, finished=False):
+        save(journal, finished=finished)
+        if journal.totals.rows >= rows:
+            raise Killed
+
+    monkeypatch.setattr(file_job, "ROWS", rows)
+    monkeypatch.setattr(Journal, "save", killed)
+    return lambda: monkeypatch.setattr(Journal, "save", save)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [(b"\n2,", b"\n7,"), (b"id,text", b"no,text")], ids=["id", "header"]
+)
+def test_standard_input_with_other_columns_beside_the_same_texts_is_not_continued(
+    runs, tmp_path, monkeypatch, old, new
+):
+    folder, out = runs("classify"), tmp_path / "out.csv"
+    content = b"id,text\n1,a dog\n2,a cat\n3,a bird\n4,a hill\n"
+    restore = killed_after(monkeypatch, 2)
+    give(monkeypatch, content)
+    with pytest.raises(Killed):
+        answer(folder, "-", out, format="csv")
+    restore()
+    give(monkeypatch, content.replace(old, new))
+    with pytest.raises(ValueError, match="first 2 rows of standard input are not those"):
+        answer(folder, "-", out, format="csv")
+    give(monkeypatch, content)
+    answer(folder, "-", out, format="csv")
+    assert [row["id"] for row in read(out)] == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("bad", [b"", b"not,a,row\n"], ids=["good rows", "a bad row"])
+def test_a_job_begun_by_an_earlier_version_resumes_or_is_refused_in_one_line(
+    runs, tmp_path, monkeypatch, bad
+):
+    folder, out = runs("classify"), tmp_path / "out.csv"
+    content = b"id,text\n" + bad + b"1,a dog\n2,a cat\n3,a bird\n"
+    restore = killed_after(monkeypatch, 2)
+    give(monkeypatch, content)
+    with pytest.raises(Killed):
+        answer(folder, "-", out, format="csv")
+    restore()
+    path = out.with_name("out.csv.predict.json")
+    journal = json.loads(path.read_text())
+    del journal["digest_of"]
+    seen = hashlib.blake2b(digest_size=16)
+    rows = [("line 2", "a dog", None), ("line 3", "a cat", None)]
+    for row in [("line 2", None, "in the words of that version"), rows[1]] if bad else rows:
+        seen.update(repr(row).encode())
+    journal["read"] = seen.hexdigest()
+    path.write_text(json.dumps(journal))
+    give(monkeypatch, content)
+    if bad:
+        with pytest.raises(ValueError, match=r"or an earlier version .* Name another file"):
+            answer(folder, "-", out, format="csv")
+        return
+    answer(folder, "-", out, format="csv")
+    assert [row["id"] for row in read(out)] == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize(

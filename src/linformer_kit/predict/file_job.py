@@ -22,7 +22,7 @@ from ..errors import UserError, user_input
 from ..machine_memory import release_freed_memory
 from ..runs.manifest import MANIFEST
 from .inputs import FORMATS, STDIN, Input, Row, kind_of_input
-from .journal import Journal, locked, partial_of
+from .journal import NAME_ANOTHER, Journal, locked, partial_of
 from .matrix import MatrixWriter, rows_file
 from .writers import LineWriter, ParquetWriter, Writer
 
@@ -110,9 +110,11 @@ def predict_file(
         }
         journal = Journal.of(out, job, *((rows_file(out),) if writing == MATRIX else ()))
         if journal.finished:
+            if source.name == STDIN:  # which has no size and no time to tell it from another
+                _check_finished(_opened(source, journal), journal, out)
             say(f"{out} is finished: it is as it was.")
             return journal.totals
-        rows = source.open()
+        rows = _opened(source, journal)
         for path in source.left_out:
             say(f"{path} is no text and is left out.")
         writer = _writer(writing, partial_of(out), source, results, predictor)
@@ -220,9 +222,22 @@ class _Job:
         return dict(zip(TOKENS, (reading.tokens_read, reading.tokens_total), strict=True))
 
 
+def _opened(source: Input, journal: Journal) -> Iterator[Row]:
+    """The rows of the input; its header is part of the digest."""
+    rows = source.open()
+    if journal.digest_of == "rows":
+        journal.read.update(repr(source.header).encode("utf-8", "replace"))
+    return rows
+
+
 def note(journal: Journal, row: Row) -> None:
-    """Remember that a row was read."""
-    journal.read.update(repr((row.place, row.text, row.problem)).encode("utf-8", "replace"))
+    """Add a row to the digest of what was read."""
+    seen: tuple[Any, ...] = (row.place, row.text, row.problem)
+    if journal.digest_of == "rows":
+        # A row of parquet is not text; its file is known by its size and time.
+        raw = row.raw if isinstance(row.raw, (str, list)) else row.raw is not None
+        seen = (row.place, row.text, raw, row.problem is None)
+    journal.read.update(repr(seen).encode("utf-8", "replace"))
 
 
 def _skip(rows: Iterator[Row], journal: Journal, source: Input) -> None:
@@ -231,11 +246,35 @@ def _skip(rows: Iterator[Row], journal: Journal, source: Input) -> None:
         row = next(rows, None)
         if row is not None:
             note(journal, row)
-    if journal.digest is not None and journal.read.hexdigest() != journal.digest:
+    if journal.totals.rows and not journal.same_rows:
         raise UserError(
             f"the first {journal.totals.rows:,} rows of {source.shown} are not those that were "
-            "answered before. Name another file with --out."
+            f"answered before{_or_earlier(journal)}. {NAME_ANOTHER}"
         )
+
+
+def _check_finished(rows: Iterator[Row], journal: Journal, out: Path) -> None:
+    """Standard input of a finished job must be what was answered, to its end."""
+    expected, count = journal.totals.rows, 0
+    for row in rows:
+        count += 1
+        if count > expected:
+            break
+        note(journal, row)
+    if count == expected and journal.same_rows:
+        return
+    found = "other rows" if count == expected else f"{count:,} rows"
+    if count > expected:
+        found = f"more than {expected:,} rows"
+    raise UserError(
+        f"{out} is finished and holds the answers to another standard input, of {expected:,} "
+        f"rows: got {found}{_or_earlier(journal)}. {NAME_ANOTHER}"
+    )
+
+
+def _or_earlier(journal: Journal) -> str:
+    earlier = ", or an earlier version of linformer-kit read them in another way"
+    return earlier if journal.digest_of == "texts" else ""
 
 
 def _usual_column(config: RunConfig) -> str:

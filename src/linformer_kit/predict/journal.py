@@ -75,6 +75,7 @@ class Journal:
     finished: bool = False
     read: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))  # of the rows
     digest: str | None = None  # of the rows that were read before
+    digest_of: str = "rows"  # "texts" in journals of earlier versions: without the other columns
 
     @classmethod
     def of(cls, out: Path, job: dict[str, Any], *more: Path) -> Journal:
@@ -109,6 +110,7 @@ class Journal:
             journal.position = int(known["position"])
             journal.totals = Totals(**known["totals"])
             journal.digest = known["read"]
+            journal.digest_of = known.get("digest_of", "texts")
             journal.finished = bool(known["finished"]) and out.exists()
         if not journal.finished and os.path.lexists(out):
             raise UserError(
@@ -121,6 +123,11 @@ class Journal:
             )
         return journal
 
+    @property
+    def same_rows(self) -> bool:
+        """Whether what was read now is what was read before."""
+        return self.digest is None or bool(self.read.hexdigest() == self.digest)
+
     def save(self, *, finished: bool = False) -> None:
         values = {
             "kind": KIND,
@@ -128,6 +135,7 @@ class Journal:
             "position": self.position,
             "totals": asdict(self.totals),
             "read": self.read.hexdigest(),
+            "digest_of": self.digest_of,
             "finished": finished,
         }
         write_atomic(self.path, json_bytes(values))
