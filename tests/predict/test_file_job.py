@@ -234,10 +234,31 @@ def test_bad_rows_of_json_lines_are_reported(runs, tmp_path):
     ]  # fmt: skip
     (tmp_path / "in.jsonl").write_text("\n".join(rows) + "\n")
     totals, said = answer(runs("classify"), tmp_path / "in.jsonl", tmp_path / "out.jsonl")
-    assert (totals.answered, totals.failed, totals.left_out) == (2, 2, 4)
+    assert (totals.answered, totals.failed, totals.left_out) == (2, 3, 3)
     assert [text.partition(":")[0] for text in said] == [f"line {n}" for n in range(2, 8)]
-    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 4
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 5
     assert "must hold text: got null" in said[3]
+
+
+def test_a_json_object_without_the_key_of_the_text_is_written_with_its_problem(runs, tmp_path):
+    rows = ['{"id": 1}', "{ }", '{"id": 3, "text": "a cat"}']
+    (tmp_path / "in.jsonl").write_text("\n".join(rows) + "\n")
+    totals, _ = answer(runs("classify"), tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    assert (totals.rows, totals.answered, totals.failed, totals.left_out) == (3, 1, 2, 0)
+    found = read(tmp_path / "out.jsonl")
+    assert [row.get("id") for row in found] == ["1", None, "3"]
+    assert [row["prediction_error"] for row in found] == [
+        "it has no key 'text': it has 'id'.", "it has no key 'text': it has none.", "",
+    ]  # fmt: skip
+
+
+def test_json_lines_of_which_none_has_the_key_are_refused_at_once(runs, tmp_path):
+    (tmp_path / "in.jsonl").write_text('not json\n{"id": 1, "body": "a cat"}\n{"id": 2}\n')
+    with pytest.raises(ValueError, match=r"has the key 'text': the first has 'id', 'body'. Name"):
+        answer(runs("classify"), tmp_path / "in.jsonl", tmp_path / "out.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["in.jsonl"]
+    answer(runs("classify"), tmp_path / "in.jsonl", tmp_path / "out.jsonl", column="body")
+    assert len(read(tmp_path / "out.jsonl")) == 2
 
 
 def test_bad_rows_of_parquet_are_written_with_their_problem(runs, tmp_path):

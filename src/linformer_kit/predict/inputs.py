@@ -20,7 +20,7 @@ from ..data.records import BY_SUFFIX
 from ..errors import UserError, reason_of, user_input
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from ..config.schema import Format
 
@@ -100,6 +100,8 @@ class Input:
             self.header = [TEXT_COLUMN]
             return self._texts(lines)
         if self.kind == "jsonl":
+            if self.name != STDIN:
+                self._check_key()
             return self._json_lines(lines)
         return self._table(lines)
 
@@ -113,7 +115,7 @@ class Input:
         found = [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
         return [self.kind, self.column, found]
 
-    def _lines(self) -> Iterator[tuple[int, bytes | None]]:
+    def _lines(self) -> Generator[tuple[int, bytes | None]]:
         """The lines with their numbers; None for one that is longer than the limit."""
         if self.name == STDIN:
             stream = raw = sys.stdin.buffer
@@ -166,12 +168,37 @@ class Input:
                 taken = [name for name in self.reserved if name in row]
                 if taken:
                     raise UserError(f"it has a key {taken[0]!r} already. Rename it.")
-                if self.column not in row:
-                    raise UserError(f"it has no key {self.column!r}: it has {_names(row)}.")
             except (ValueError, RecursionError) as error:
                 yield Row(place, None, None, f"{place} cannot be read: {reason_of(error)}")
                 continue
-            yield self._row(place, row[self.column], text.strip())
+            raw = text.strip()
+            if self.column in row:
+                yield self._row(place, row[self.column], raw)
+            else:
+                missing = f"it has no key {self.column!r}: it has {_names(row) or 'none'}."
+                yield Row(place, None, raw, missing)
+
+    def _check_key(self) -> None:
+        """Refuse a file of which no object has the key of the text."""
+        first: dict[str, Any] | None = None
+        lines = self._lines()
+        for number, line in lines:
+            try:
+                row = json.loads(self._decoded(number, line))
+            except (ValueError, RecursionError):
+                continue  # reported with its number when the rows are read
+            if isinstance(row, dict):
+                if self.column in row:
+                    break
+                first = row if first is None else first
+        else:
+            if first is not None:
+                raise UserError(
+                    f"no row of {self.shown} has the key {self.column!r}: the first has "
+                    f"{_names(first) or 'none'}. Name one with --column."
+                )
+        lines.close()
+        self.done = 0
 
     def _row(self, place: str, value: Any, raw: Any) -> Row:
         try:

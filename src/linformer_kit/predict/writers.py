@@ -77,7 +77,9 @@ class LineWriter:
             return self._line([*row.raw, *(_flat(result.get(name)) for name in self.results)])
         if isinstance(row.raw, str):  # a JSON object, whose own text is kept as it is
             more = json.dumps(result, ensure_ascii=False)
-            return f"{row.raw[:-1].rstrip()}, {more[1:]}\n".encode("utf-8", "surrogatepass")
+            own = row.raw[:-1].rstrip()
+            comma = "" if own == "{" else ", "
+            return f"{own}{comma}{more[1:]}\n".encode("utf-8", "surrogatepass")
         values = dict(zip(self.source.header, row.raw, strict=True)) | result
         return f"{json.dumps(values, ensure_ascii=False)}\n".encode()
 
