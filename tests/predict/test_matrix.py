@@ -13,7 +13,7 @@ from linformer_kit.predict.journal import Journal
 from linformer_kit.predict.matrix import MatrixWriter
 
 from ..cli.test_main import run as command
-from .test_file_job import Killed, answer, write
+from .test_file_job import Killed, answer, killed_after, write
 
 TEXTS = ["The old dog runs.", "bird " * 30, "x", "a cat"]
 
@@ -64,6 +64,33 @@ def test_a_row_without_an_answer_is_nan_and_says_why(runs, tmp_path):
     rows = rows_of(tmp_path / "out.npy")
     assert [row["input"] for row in rows] == ["a.txt", "b.txt", "c.txt"]
     assert [row["prediction_error"] for row in rows] == [None, "the input is empty.", None]
+
+
+def test_a_line_that_cannot_be_read_is_a_row_of_nan(runs, tmp_path):
+    (tmp_path / "in.txt").write_bytes(b"a dog\n\xff\na cat\n")
+    totals, _ = answer(runs("embed"), tmp_path / "in.txt", tmp_path / "out.npy")
+    assert (totals.rows, totals.answered, totals.failed, totals.left_out) == (3, 2, 1, 0)
+    found = np.load(tmp_path / "out.npy")
+    assert found.shape == (3, 16)
+    np.testing.assert_array_equal(np.isnan(found).all(1), [False, True, False])
+    rows = rows_of(tmp_path / "out.npy")
+    assert [row["input"] for row in rows] == ["line 1", "line 2", "line 3"]
+    assert "not UTF-8" in rows[1]["prediction_error"]
+
+
+def test_a_begun_matrix_that_lacks_rows_of_the_input_is_not_continued(runs, tmp_path, monkeypatch):
+    source, out = write(tmp_path / "in.csv", ["a cat"] * 4), tmp_path / "out.npy"
+    restore = killed_after(monkeypatch, 2)
+    with pytest.raises(Killed):
+        answer(runs("embed"), source, out)
+    restore()
+    path = out.with_name("out.npy.predict.json")
+    journal = json.loads(path.read_text())
+    journal["totals"]["rows"] += 1
+    journal["totals"]["left_out"] += 1
+    path.write_text(json.dumps(journal))
+    with pytest.raises(ValueError, match="a row for each of the 3 rows that were read: got 2, as"):
+        answer(runs("embed"), source, out)
 
 
 @pytest.mark.parametrize("at", ["before the journal", "after the journal", "in the finish"])

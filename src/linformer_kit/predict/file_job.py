@@ -114,6 +114,12 @@ def predict_file(
                 _check_finished(_opened(source, journal), journal, out)
             say(f"{out} is finished: it is as it was.")
             return journal.totals
+        if writing == MATRIX and journal.position != journal.totals.rows:
+            raise UserError(
+                f"{partial_of(out)} must have a row for each of the {journal.totals.rows:,} rows "
+                f"that were read: got {journal.position:,}, as earlier versions wrote them. "
+                f"{NAME_ANOTHER}"
+            )
         rows = _opened(source, journal)
         for path in source.left_out:
             say(f"{path} is no text and is left out.")
@@ -191,13 +197,14 @@ class _Job:
                     result |= self._read(question)
                     if question.left_out is not None:
                         self.say(f"{row.place}: {question.left_out}")
+            kept = row.raw is not None or self.writer.every_row
             if problem is None:
                 totals.answered += 1
             else:
                 self.say(f"{row.place}: {problem}")
-                totals.failed += row.raw is not None
-                totals.left_out += row.raw is None
-            if row.raw is not None:
+                totals.failed += kept
+                totals.left_out += not kept
+            if kept:
                 written.append((row, result | {ERROR: problem}))
         self.writer.write(written)
 

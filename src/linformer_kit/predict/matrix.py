@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ def rows_file(out: Path) -> Path:
 
 class MatrixWriter:
     """A row of float32 for each row of the input; NaN where there is no answer."""
+
+    every_row: ClassVar[bool] = True
 
     def __init__(self, partial: Path, size: int) -> None:
         self.partial = partial

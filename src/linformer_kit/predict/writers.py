@@ -10,7 +10,7 @@ import csv
 import io
 import json
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from ..errors import UserError, user_input
 from ..outputs import MAKE_ROOM, STAGING
@@ -28,7 +28,12 @@ Answered = tuple["Row", dict[str, Any]]
 
 
 class Writer(Protocol):
-    """What a job asks of a format."""
+    """What a job asks of a format.
+
+    every_row: whether rows that cannot be read (`Row.raw` is None) are written as well.
+    """
+
+    every_row: ClassVar[bool]
 
     def open_at(self, position: int) -> None: ...
     def write(self, rows: Sequence[Answered]) -> None: ...
@@ -38,6 +43,8 @@ class Writer(Protocol):
 
 class LineWriter:
     """CSV, TSV and JSON lines: a position is a number of bytes."""
+
+    every_row: ClassVar[bool] = False
 
     def __init__(self, partial: Path, kind: str, source: Input, results: Sequence[str]) -> None:
         self.partial = partial
@@ -98,6 +105,8 @@ class LineWriter:
 
 class ParquetWriter:
     """Parquet: a position is a number of parts, which become one file at the end."""
+
+    every_row: ClassVar[bool] = False
 
     def __init__(self, partial: Path, source: Input, results: Sequence[str]) -> None:
         self.partial = partial
