@@ -202,6 +202,24 @@ def test_the_remedy_of_a_bad_row_of_tsv_speaks_of_tabs(runs, tmp_path):
     assert said[0].count("line 2") == 1
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_an_empty_line_of_tsv_with_one_column_is_an_empty_text(runs, tmp_path, end):
+    (tmp_path / "in.tsv").write_bytes(end.join(["text", "a dog", "", "a cat", ""]).encode())
+    totals, said = answer(runs("classify"), tmp_path / "in.tsv", tmp_path / "out.tsv")
+    assert (totals.rows, totals.answered, totals.failed) == (3, 2, 1)
+    assert said == ["line 3: the input is empty."]
+    assert [row["text"] for row in read(tmp_path / "out.tsv")] == ["a dog", "", "a cat"]
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv"])
+def test_a_blank_line_between_rows_of_several_columns_is_no_row(runs, tmp_path, kind):
+    comma = "," if kind == "csv" else "\t"
+    rows = ["id,text", "1,a dog", "", "2,a cat"]
+    (tmp_path / f"in.{kind}").write_text("\n".join(rows).replace(",", comma))
+    totals, said = answer(runs("classify"), tmp_path / f"in.{kind}", tmp_path / f"out.{kind}")
+    assert (totals.rows, totals.answered, said) == (2, 2, [])
+
+
 def test_bad_rows_of_csv_are_reported_with_their_numbers_and_the_others_are_answered(
     runs, tmp_path
 ):

@@ -336,7 +336,9 @@ class _Records:
                 raise StopIteration
             start, first = self._taken[0]
             if problem is None and row == []:
-                continue  # a blank line
+                if self._source.kind == "csv" or self._width != 1:
+                    continue  # a blank line
+                row = [""]  # TSV has no quotes: this is how its one column is empty
             if problem is None and row is not None and self._width and len(row) != self._width:
                 problem = (
                     f"it has {len(row)} fields where the header has {self._width}. {self._remedy}"
