@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -149,20 +150,38 @@ def partial_of(out: Path) -> Path:
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """One process at a time writes a file of answers."""
-    with user_input(f"cannot write {out}"):
+    with user_input(f"cannot write {out}", remedy=NAME_ANOTHER):
         path = out.with_name(f".{out.name}.lock")
+        if os.path.lexists(path) and not _is_empty(path):
+            raise UserError(
+                f"{path}, the name of the lock of {out}, must be free or an empty file: got one "
+                "with content, which is left alone. Move it, or name another file with --out."
+            )
         lock = FileLock(path)
         try:
             lock.acquire(timeout=0)
         except Timeout:
+            if not os.path.lexists(path):  # not held by another process: it cannot be made
+                path.touch(exist_ok=False)
+                path.unlink()
             raise UserError(
                 f"another process writes {out}. Wait until it has ended, or stop it."
             ) from None
     try:
         yield
     finally:
-        path.unlink(missing_ok=True)
+        if _is_empty(path):
+            path.unlink(missing_ok=True)
         lock.release()
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether a path is a regular file without content."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(status.st_mode) and not status.st_size
 
 
 def _short(value: Any) -> str:
