@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import os
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +18,6 @@ from linformer_kit.search.embedder import Embedder
 from linformer_kit.search.index import Index, update
 from linformer_kit.search.passages import passage_text
 
-from ..cli.test_main import run as command
 from .conftest import save_model
 
 
@@ -86,7 +87,7 @@ def test_an_update_reads_only_what_has_changed(embedder, documents, tmp_path):
     assert (out / "mine.txt").read_text() == "mine"
     generation = json.loads((out / "index.json").read_text())["generation"]
     assert {path.name for path in out.iterdir()} == {
-        "index.json", "mine.txt", f"vectors-{generation}.npy", f"places-{generation}.npy",
+        ".lock", "index.json", "mine.txt", f"vectors-{generation}.npy", f"places-{generation}.npy",
     }  # fmt: skip
 
 
@@ -179,6 +180,102 @@ def test_another_model_another_passage_and_a_foreign_folder_are_refused(
         Index(out)
 
 
+def test_documents_of_another_folder_are_refused_unless_they_were_moved(
+    embedder, documents, tmp_path
+):
+    out, moved = tmp_path / "i", tmp_path / "moved"
+    with pytest.raises(UserError, match="--documents-moved is for an index that exists"):
+        update(documents, out, embedder, passage=12, say=print, documents_moved=True)
+    assert not out.exists()
+    build(documents, out, embedder)
+    before = (out / "index.json").read_bytes()
+    shutil.copytree(documents, moved)
+    with pytest.raises(UserError) as refused:
+        build(moved, out, embedder)
+    assert f"is of the documents in {documents}: got {moved}." in str(refused.value)
+    assert "--documents-moved" in str(refused.value)
+    assert (out / "index.json").read_bytes() == before
+    changes = update(moved, out, embedder, passage=12, say=print, documents_moved=True)
+    assert (changes.unchanged, changes.removed, changes.tokens) == (3, 0, 0)
+    again, _ = build(moved, out, embedder)
+    assert again.unchanged == 3
+    with pytest.raises(UserError, match="there is no folder"):
+        build(tmp_path / "none", out, embedder)
+
+
+def test_the_same_folder_by_another_spelling_is_the_same(
+    embedder, documents, tmp_path, monkeypatch
+):
+    build(documents, tmp_path / "i", embedder)
+    (tmp_path / "link").symlink_to(documents)
+    monkeypatch.chdir(tmp_path)
+    for spelling in ("documents", "./documents/", "link", "documents/../link/", "documents/sub/.."):
+        changes, _ = build(Path(spelling), tmp_path / "i", embedder)
+        assert (changes.unchanged, changes.removed) == (3, 0), spelling
+
+
+def test_files_of_two_builds_are_refused(embedder, documents, tmp_path):
+    build(documents, tmp_path / "i", embedder)
+    (documents / "bird.txt").write_text("two fish three fish")  # of the same shape
+    build(documents, tmp_path / "other", embedder)
+    for name in ("vectors-1.npy", "places-1.npy"):
+        ours = (tmp_path / "i" / name).read_bytes()
+        (tmp_path / "i" / name).write_bytes((tmp_path / "other" / name).read_bytes()[:-1] + b"x")
+        wrong = rf"{name} must have the digest .* that is in index\.json: got .*\. Build it again: "
+        with pytest.raises(UserError, match=wrong):
+            Index(tmp_path / "i")
+        with pytest.raises(UserError, match=wrong):
+            build(documents, tmp_path / "i", embedder)
+        (tmp_path / "i" / name).write_bytes(ours)
+    Index(tmp_path / "i")
+
+
+def test_an_index_without_digests_is_read_and_brought_up_to_date(embedder, documents, tmp_path):
+    out = tmp_path / "i"
+    build(documents, out, embedder)
+    about = json.loads((out / "index.json").read_text())
+    del about["digests"], about["replaces"]
+    (out / "index.json").write_text(json.dumps(about))
+    (out / ".lock").unlink()
+    (out / "graph-1.usearch").write_text("mine")
+    assert len(Index(out).places)
+    (documents / "tree.txt").write_text("the tree of the hill")
+    changes, _ = build(documents, out, embedder)
+    assert (changes.new, changes.unchanged) == (1, 3)
+    assert set(Index(out).about["digests"]) == {"vectors", "places"}
+    assert {path.name for path in out.iterdir()} == {
+        ".lock", "index.json", "graph-1.usearch", "vectors-2.npy", "places-2.npy",
+    }  # fmt: skip
+
+
+def test_an_index_that_is_replaced_while_it_is_opened_is_read_anew(
+    embedder, documents, tmp_path, monkeypatch
+):
+    out = tmp_path / "i"
+    build(documents, out, embedder)
+    read, changed = indexes.read_about, []
+
+    def read_and_replace(folder):
+        about = read(folder)
+        if not changed:
+            changed.append(True)
+            build(documents, out, embedder)
+        return about
+
+    monkeypatch.setattr(indexes, "read_about", read_and_replace)
+    assert Index(out).about["generation"] == 2
+    (out / "places-2.npy").unlink()
+    with pytest.raises(UserError, match=r"No such file .*places-2\.npy.* Build it again"):
+        Index(out)
+
+
+def test_a_build_without_text_leaves_no_folder(embedder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UserError, match="holds no text to index"):
+        build(tmp_path / "empty", tmp_path / "i", embedder)
+    assert not (tmp_path / "i").exists()
+
+
 def test_the_graph_finds_what_exact_search_finds(embedder, documents, tmp_path, monkeypatch):
     pytest.importorskip("usearch")
     build(documents, tmp_path / "exact", embedder)
@@ -188,24 +285,7 @@ def test_the_graph_finds_what_exact_search_finds(embedder, documents, tmp_path, 
     vector, _ = embedder.query("the old tree")
     found = Index(tmp_path / "graph").search(vector, 3)
     assert found == Index(tmp_path / "exact").search(vector, 3)
-
-
-def test_the_commands(capsys, model, documents, tmp_path):
-    out = tmp_path / "i"
-    build_it = ["index", str(documents), "--model", str(model), "--out", str(out)]
-    code, said, err = command(capsys, *build_it, "--passage", "12")
-    assert code == 0
-    assert "3 documents" in said
-    assert "photo.png" in err
-    code, said, _ = command(capsys, "search", str(out), "two bird three bird", "--top", "1")
-    assert code == 0
-    hit = json.loads(said)
-    assert (hit["path"], hit["passage"]) == ("bird.txt", "two bird three bird")
-    (documents / "bird.txt").write_text("changed")
-    code, said, err = command(capsys, "search", str(out), "two bird three bird", "--top", "1")
-    assert json.loads(said)["passage"] is None
-    assert "bird.txt has changed since the index was built" in err
-    code, _, err = command(capsys, "search", str(out), " ")
-    assert (code, "the query is empty" in err) == (2, True)
-    code, _, err = command(capsys, "search", str(tmp_path / "no"), "x")
-    assert (code, "is no index" in err) == (2, True)
+    (graph,) = (tmp_path / "graph").glob("graph-*.usearch")
+    graph.write_bytes(graph.read_bytes() + b"x")
+    with pytest.raises(UserError, match=r"graph-1\.usearch must have the digest"):
+        Index(tmp_path / "graph").search(vector, 3)

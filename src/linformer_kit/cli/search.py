@@ -26,6 +26,14 @@ def index(
             max=limits.LENGTH,
         ),
     ] = None,
+    documents_moved: Annotated[
+        bool,
+        typer.Option(
+            "--documents-moved",
+            help="The documents of the index are in this folder now. Otherwise documents of "
+            "another folder are refused.",
+        ),
+    ] = False,
 ) -> None:
     """Build the index of a folder of documents, or bring it up to date."""
     with install_hint():
@@ -43,6 +51,7 @@ def index(
             embedder,
             passage=chosen,
             say=lambda line: typer.echo(f"linformer: {line}", err=True),
+            documents_moved=documents_moved,
         )
         made = Index(out)
     typer.echo(
@@ -78,10 +87,16 @@ def search(
             if problem is not None:
                 typer.echo(f"linformer: {problem}", err=True)
             if sys.stdout.isatty():
-                typer.echo(f"{hit.score:.3f}  {hit.path}  {hit.start}-{hit.end}")
+                typer.echo(_encodable(f"{hit.score:.3f}  {hit.path}  {hit.start}-{hit.end}"))
                 typer.echo(f"    {' '.join((text or '').split())[:300]}")
             else:
-                typer.echo(json.dumps({**hit._asdict(), "passage": text}, ensure_ascii=False))
+                line = json.dumps({**hit._asdict(), "passage": text}, ensure_ascii=False)
+                typer.echo(_encodable(line))
+
+
+def _encodable(text: str) -> str:
+    """The text with escapes, which JSON reads, for the bytes of a file name that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 COMMANDS = (index, search)

@@ -1,40 +1,43 @@
 """The index of a folder of documents: vectors of passages, and where each passage is.
 
-index.json                what the index is of: the model, the documents with their digests
-vectors-<generation>.npy  (P, M) float32
-places-<generation>.npy   (P, 3) document, first character, end
-graph-<generation>.usearch  the graph of approximate search, above `EXACT` passages
-
-A new generation is written beside the old one; index.json then names it, in one atomic step, and
-the files that the old index.json named are removed. Nothing else in the folder is touched.
+`folder` holds the files and how they are replaced. Up to `EXACT` passages every vector is compared,
+above that a graph finds candidates.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..data import files
 from ..errors import UserError, reason_of, user_input
-from ..outputs import json_bytes, write_atomic
+from .folder import (
+    INDEX,
+    array_path,
+    check_digest,
+    check_new,
+    digest_of,
+    locked,
+    remove_leftovers,
+    write,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from .embedder import Embedder
 
-INDEX = "index.json"
 KIND = "linformer search index"
 VERSION = 1
 TEXTS = (".txt", ".md", ".rst", ".text")
 EXACT = 50_000  # passages up to which every vector is compared
 SHOWN = 5
+BUILD_AGAIN = "Build it again: linformer index DOCUMENTS --model MODEL --out NEW_FOLDER."
 
 
 class Hit(NamedTuple):
@@ -63,12 +66,41 @@ class Index:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.about = read_about(folder)
-        with user_input(f"cannot read the index {folder}", remedy="Build it again elsewhere."):
-            generation = int(self.about["generation"])
-            self.vectors = _array(folder / f"vectors-{generation}.npy", np.float32)
-            self.places = _array(folder / f"places-{generation}.npy", np.int64)
+        with user_input(f"cannot read the index {folder}", remedy=BUILD_AGAIN):
+            while True:
+                try:
+                    self._open()
+                    break
+                except FileNotFoundError:  # replaced since index.json was read?
+                    before, self.about = self.about, read_about(folder)
+                    if before["generation"] == self.about["generation"]:
+                        raise
             if len(self.vectors) != len(self.places) or self.vectors.ndim != 2:
                 raise ValueError("its files do not belong together")
+
+    def _open(self) -> None:
+        self.vectors = self._array("vectors", np.float32)
+        self.places = self._array("places", np.int64)
+
+    def _array(self, kind: str, dtype: Any) -> np.ndarray:
+        path = self.path(kind)
+        check_digest(path, self.about.get("digests", {}).get(kind))
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if array.dtype != dtype:
+            raise ValueError(f"{path.name} holds {array.dtype}")
+        return array
+
+    def path(self, kind: str) -> Path:
+        return array_path(self.folder, kind, int(self.about["generation"]))
+
+    def files(self) -> dict[str, Any]:
+        """The generation with its digests, which index.json of earlier versions does not hold."""
+        digests = self.about.get("digests")
+        if digests is None:
+            kinds = ["vectors", "places"] + ["graph"] * (len(self.vectors) > EXACT)
+            paths = {kind: self.path(kind) for kind in kinds}
+            digests = {kind: digest_of(path) for kind, path in paths.items() if path.is_file()}
+        return {"generation": int(self.about["generation"]), "digests": digests}
 
     def check_model(self, embedder: Embedder) -> None:
         """Refuse a model that has not made this index."""
@@ -92,13 +124,14 @@ class Index:
 
     def _nearest(self, vector: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows by falling cosine: all of them, or some that a graph finds."""
-        graph = self.folder / f"graph-{self.about['generation']}.usearch"
+        graph = self.path("graph")
         if len(self.vectors) <= EXACT or not graph.is_file():
             scores = self.vectors @ vector.astype(np.float32)
             order = np.argsort(-scores, kind="stable")
             return order, scores[order]
         found = _graph(self.vectors.shape[1])
-        with user_input(f"cannot read {graph}"):
+        with user_input(f"cannot read {graph}", remedy=BUILD_AGAIN):
+            check_digest(graph, self.about.get("digests", {}).get("graph"))
             found.load(str(graph))
         near = found.search(vector.astype(np.float32), min(20 * top, len(self.vectors)))
         order = np.asarray(near.keys, dtype=np.int64)
@@ -136,13 +169,34 @@ def update(
     passage: int,
     say: Callable[[str], None],
     tell: Callable[[int, int], None] = lambda done, total: None,
+    documents_moved: bool = False,
 ) -> Changes:
-    """Make the index of a folder of documents, or bring it up to date by their contents."""
-    about = _known(folder, embedder, passage)
-    old = None if about is None else Index(folder)
+    """Make the index of a folder of documents, or bring it up to date by their contents.
+
+    An index is of one folder of documents; `documents_moved` says that this folder is now here.
+    """
+    if not documents.is_dir():
+        raise UserError(f"there is no folder {documents}.")
+    with locked(folder):
+        old = _known(folder, embedder, passage)
+        _check_source(folder, old, documents, moved=documents_moved)
+        remove_leftovers(folder)
+        return _build(documents, folder, embedder, old, passage=passage, say=say, tell=tell)
+
+
+def _build(
+    documents: Path,
+    folder: Path,
+    embedder: Embedder,
+    old: Index | None,
+    *,
+    passage: int,
+    say: Callable[[str], None],
+    tell: Callable[[int, int], None],
+) -> Changes:
     kept: dict[str, dict[str, Any]] = {}
     before: dict[str, str] = {}
-    for number, one in enumerate([] if about is None else about["documents"]):
+    for number, one in enumerate([] if old is None else old.about["documents"]):
         kept.setdefault(one["digest"], {**one, "number": number})
         before[one["path"]] = one["digest"]
     found = _documents(documents, say)
@@ -192,25 +246,24 @@ def update(
     written = {
         "kind": KIND,
         "version": VERSION,
-        "generation": 1 if about is None else int(about["generation"]) + 1,
         "source": str(documents.resolve()),
         "passage": passage,
         "model": {"folder": str(embedder.folder.resolve()), "digest": embedder.digest()},
         "documents": listed,
     }
-    _write(folder, written, np.concatenate(rows), np.concatenate(places), about)
+    vectors = np.concatenate(rows)
+    arrays: dict[str, Any] = {"vectors": vectors, "places": np.concatenate(places)}
+    if len(vectors) > EXACT:
+        arrays["graph"] = lambda path: _write_graph(path, vectors)
+    write(folder, written, arrays, None if old is None else old.files())
     return changes
 
 
-def _known(folder: Path, embedder: Embedder, passage: int) -> dict[str, Any] | None:
-    """What is there already, by the same model; None if the folder is new or empty."""
-    with user_input(f"cannot write to {folder}"):
-        if not os.path.lexists(folder) or (folder.is_dir() and not any(folder.iterdir())):
-            return None
-        if not folder.is_dir() or not (folder / INDEX).is_file():
-            raise UserError(
-                f"{folder} exists and is no index: it is left alone. Name another with --out."
-            )
+def _known(folder: Path, embedder: Embedder, passage: int) -> Index | None:
+    """The index that is there already, by the same model; None if there is none yet."""
+    if not (folder / INDEX).is_file():
+        check_new(folder)
+        return None
     about = read_about(folder)
     check_model(folder, about, embedder.digest(), str(embedder.folder))
     if about["passage"] != passage:
@@ -218,13 +271,38 @@ def _known(folder: Path, embedder: Embedder, passage: int) -> dict[str, Any] | N
             f"the index {folder} has passages of {about['passage']} tokens: got {passage}. Use the "
             "same, or build another index."
         )
-    return about
+    return Index(folder)
+
+
+def _check_source(folder: Path, old: Index | None, documents: Path, *, moved: bool) -> None:
+    """Refuse documents of another folder, which would replace all that is in the index."""
+    if old is None:
+        if moved:
+            raise UserError(
+                f"--documents-moved is for an index that exists: there is none in {folder}. Leave "
+                "the option out to build it."
+            )
+        return
+    with user_input(f"cannot read the index {folder}", remedy=BUILD_AGAIN):
+        source = Path(old.about["source"])
+    if moved or _same_folder(source, documents):
+        return
+    raise UserError(
+        f"the index {folder} is of the documents in {source}: got {documents.resolve()}. Name "
+        "another index with --out, or give --documents-moved if these are the same documents in "
+        "another place."
+    )
+
+
+def _same_folder(one: Path, other: Path) -> bool:
+    with user_input(f"cannot read {other}"):
+        if one.resolve() == other.resolve():
+            return True
+        return one.exists() and other.exists() and one.samefile(other)
 
 
 def _documents(folder: Path, say: Callable[[str], None]) -> list[tuple[str, Path]]:
     """The text files below a folder by their names there; what is not text is said."""
-    if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}.")
     with user_input(f"cannot read {folder}"):
         every = sorted(files.below(folder))
     texts = [path for path in every if files.kind_of(path) in TEXTS]
@@ -236,26 +314,10 @@ def _documents(folder: Path, say: Callable[[str], None]) -> list[tuple[str, Path
     return [(path.relative_to(folder).as_posix(), path) for path in texts]
 
 
-def _write(
-    folder: Path,
-    about: dict[str, Any],
-    vectors: np.ndarray,
-    places: np.ndarray,
-    before: dict[str, Any] | None,
-) -> None:
-    generation = about["generation"]
-    with user_input(f"cannot write to {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, array in (("vectors", vectors), ("places", places)):
-            np.save(folder / f"{name}-{generation}.npy", array, allow_pickle=False)
-        if len(vectors) > EXACT:
-            graph = _graph(vectors.shape[1])
-            graph.add(np.arange(len(vectors)), vectors)
-            graph.save(str(folder / f"graph-{generation}.usearch"))
-    write_atomic(folder / INDEX, json_bytes(about))
-    if before is not None:
-        for name in ("vectors-{}.npy", "places-{}.npy", "graph-{}.usearch"):
-            (folder / name.format(before["generation"])).unlink(missing_ok=True)
+def _write_graph(path: Path, vectors: np.ndarray) -> None:
+    graph = _graph(vectors.shape[1])
+    graph.add(np.arange(len(vectors)), vectors)
+    graph.save(str(path))
 
 
 def _graph(size: int) -> Any:
@@ -266,10 +328,3 @@ def _graph(size: int) -> Any:
             f"more than {EXACT:,} passages need usearch: pip install 'linformer-kit[embed]'"
         ) from None
     return Graph(ndim=size, metric="ip", dtype="f32")
-
-
-def _array(path: Path, kind: Any) -> np.ndarray:
-    array = np.load(path, mmap_mode="r", allow_pickle=False)
-    if array.dtype != kind:
-        raise ValueError(f"{path.name} holds {array.dtype}")
-    return array

@@ -1,0 +1,212 @@
+"""The files of an index folder: one writer at a time, generations, and what a killed build left.
+
+index.json                what the index is of, its generation, and the digests of its arrays
+vectors-<generation>.npy  (P, M) float32
+places-<generation>.npy   (P, 3) document, first character, end
+graph-<generation>.usearch  the graph of approximate search, if there is one
+.lock                     held while the index is built
+
+A build writes its arrays under temporary names (`.saving-<process>-...`), then an index.json with
+their digests under such a name too. Only then do the arrays get their final names, of a generation
+that no file has, and index.json last, in one atomic step. A build that is killed at any time
+therefore leaves files that are known by a temporary name or by their digest. These are removed by
+the next build; nothing else in the folder is touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.files import MB
+from ..errors import UserError, user_input
+from ..outputs import MAKE_ROOM, STAGING, json_bytes, staged_name
+from ..runs.lock import HOLDER, LOCK, lock_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+INDEX = "index.json"
+ARRAYS = {"vectors": ".npy", "places": ".npy", "graph": ".usearch"}
+STAGED = (INDEX, *(f"{kind}{suffix}" for kind, suffix in ARRAYS.items()))
+
+
+def array_path(folder: Path, kind: str, generation: int) -> Path:
+    return folder / f"{kind}-{generation}{ARRAYS[kind]}"
+
+
+def digest_of(path: Path) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as content:
+        while block := content.read(MB):
+            found.update(block)
+    return found.hexdigest()
+
+
+def check_digest(path: Path, expected: str | None) -> None:
+    """Refuse a file that is not the one index.json was written with; None: not known."""
+    if expected is not None and (found := digest_of(path)) != expected:
+        raise ValueError(
+            f"{path.name} must have the digest {expected} that is in {INDEX}: got {found}. It is "
+            "damaged, or of another build"
+        )
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold an index folder, which is made if it is new. One that is something else is refused."""
+    _check_ours(folder)
+    with ExitStack() as held:
+        with user_input(f"cannot write to {folder}"):
+            new = not folder.exists()
+            folder.mkdir(parents=True, exist_ok=True)
+            held.enter_context(lock_run(folder, option="--out."))
+        try:
+            yield
+        except BaseException:
+            if new and not (folder / INDEX).exists():
+                for name in (HOLDER, LOCK):
+                    (folder / name).unlink(missing_ok=True)
+                with suppress(OSError):  # not empty
+                    folder.rmdir()
+            raise
+
+
+def _check_ours(folder: Path) -> None:
+    """Refuse to lock a folder that no build has begun: a lock is a file in it."""
+    with user_input(f"cannot write to {folder}"):
+        if not os.path.lexists(folder):
+            return
+        there = list(folder.iterdir()) if folder.is_dir() else [folder]
+        if there and not any(path.name in (INDEX, LOCK) or _is_staged(path) for path in there):
+            raise _not_ours(folder)
+        lock = folder / LOCK
+        empty = lock.is_file() and not lock.is_symlink() and not lock.stat().st_size
+        if os.path.lexists(lock) and not empty:
+            raise UserError(
+                f"{lock} must be the empty file that locks the index: got another file, which is "
+                "left alone. Move it, or name another folder with --out."
+            )
+
+
+def check_new(folder: Path) -> None:
+    """Refuse a folder without index.json that holds more than a killed build leaves. Locked."""
+    with user_input(f"cannot write to {folder}"):
+        ours = {*leftovers(folder), folder / LOCK, folder / HOLDER}
+        if not ours.issuperset(folder.iterdir()):
+            raise _not_ours(folder)
+
+
+def _not_ours(folder: Path) -> UserError:
+    return UserError(f"{folder} exists and is no index: it is left alone. Name another with --out.")
+
+
+def _is_staged(path: Path) -> bool:
+    return staged_name(path) in STAGED
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """What builds left in a folder that were killed, in the order to remove it.
+
+    That is every temporary file, the arrays that a temporary index.json describes, and those that
+    index.json has replaced.
+    """
+    staged = [path for path in sorted(folder.iterdir()) if _is_staged(path)]
+    current = _read(folder / INDEX)
+    begun = [_read(path) for path in staged if staged_name(path) == INDEX]
+    found = [
+        path
+        for about in (current.get("replaces"), *begun)
+        if isinstance(about, dict) and about.get("generation") != current.get("generation")
+        for path in _arrays(folder, about)
+    ]
+    return [*dict.fromkeys(found), *staged]  # a digest goes after the file that it is of
+
+
+def remove_leftovers(folder: Path) -> None:
+    with user_input(f"cannot write to {folder}"):
+        for path in leftovers(folder):
+            path.unlink()
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """An index.json, final or not; nothing if it is not whole."""
+    try:
+        about = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError, RecursionError):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _arrays(folder: Path, about: dict[str, Any]) -> list[Path]:
+    """The arrays of a generation that are there with the digests that were noted."""
+    generation, digests = about.get("generation"), about.get("digests")
+    if not isinstance(generation, int) or not isinstance(digests, dict):
+        return []
+    paths = {array_path(folder, kind, generation): digests.get(kind) for kind in ARRAYS}
+    return [
+        path
+        for path, digest in paths.items()
+        if path.is_file() and not path.is_symlink() and digest_of(path) == digest
+    ]
+
+
+def write(
+    folder: Path,
+    about: dict[str, Any],
+    arrays: Mapping[str, np.ndarray | Callable[[Path], None]],
+    before: dict[str, Any] | None,
+) -> None:
+    """Write the next generation of a locked folder, and remove `before`, the last one.
+
+    `arrays` are by kind, a matrix or what writes a file; `before` has a generation and digests.
+    """
+    staging = {name: folder / f"{STAGING}-{os.getpid()}-{name}" for name in STAGED}
+    staged = {kind: staging[f"{kind}{ARRAYS[kind]}"] for kind in arrays}
+    try:
+        with user_input(f"cannot write to {folder}", remedy=MAKE_ROOM):
+            for kind, array in arrays.items():
+                _write_array(staged[kind], array)
+            digests = {kind: digest_of(path) for kind, path in staged.items()}
+            generation = _free_generation(folder, 1 if before is None else before["generation"] + 1)
+            about = {**about, "generation": generation, "digests": digests, "replaces": before}
+            staging[INDEX].write_bytes(json_bytes(about))
+            _sync(staging[INDEX])
+            for kind, path in staged.items():
+                path.rename(array_path(folder, kind, generation))
+            staging[INDEX].replace(folder / INDEX)
+    finally:
+        remove_leftovers(folder)
+
+
+def _write_array(path: Path, array: np.ndarray | Callable[[Path], None]) -> None:
+    if isinstance(array, np.ndarray):
+        array = np.ascontiguousarray(array)
+        with path.open("wb") as file:
+            header = np.lib.format.header_data_from_array_1_0(array)
+            np.lib.format.write_array_header_1_0(file, header)
+            file.write(array.data)  # as np.save, whose error does not tell why the disk refuses
+    else:
+        array(path)
+    _sync(path)
+
+
+def _free_generation(folder: Path, first: int) -> int:
+    """The first generation from `first` on of which no file exists."""
+    for generation in itertools.count(first):
+        if not any(os.path.lexists(array_path(folder, kind, generation)) for kind in ARRAYS):
+            return generation
+    raise AssertionError
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file is on the disk."""
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
