@@ -411,6 +411,50 @@ def test_a_job_that_gets_sigkill_is_resumed_by_the_same_command(runs, tmp_path):
     assert [row["id"] for row in read(out)] == [str(number) for number in range(30_000)]
 
 
+@pytest.mark.parametrize("kind", [*KINDS, "npy"])
+def test_answers_that_were_changed_after_the_end_are_not_called_unchanged(
+    capsys, runs, tmp_path, kind
+):
+    source = write(tmp_path / f"in.{'csv' if kind == 'npy' else kind}")
+    folder, out = runs("embed" if kind == "npy" else "classify"), tmp_path / f"out.{kind}"
+    line = ["predict", str(folder.path), "--file", str(source), "--out", str(out)]
+    assert command(capsys, *line)[0] == 0
+    whole = out.read_bytes()
+    os.utime(out, (1, 1))  # as a copy of it
+    code, _, err = command(capsys, *line)
+    assert code == 0
+    assert "is finished: it is as it was" in err
+    for content, found in (
+        (b"mine", "got 4 bytes"),
+        (whole[:-1] + b"#", "got other content of the same size"),
+    ):
+        out.write_bytes(content)
+        code, _, err = command(capsys, *line)
+        assert code == 2
+        assert f"must be as the finished job wrote it, with {len(whole):,} bytes: {found}." in err
+        assert out.read_bytes() == content
+
+
+def test_the_lines_about_a_matrix_are_checked_with_it(runs, tmp_path):
+    source, out = write(tmp_path / "in.csv"), tmp_path / "out.npy"
+    answer(runs("embed"), source, out)
+    out.with_name("out.npy.rows.jsonl").unlink()
+    with pytest.raises(ValueError, match=r"rows.jsonl must be as the finished .* got no file"):
+        answer(runs("embed"), source, out)
+
+
+def test_a_finished_journal_of_an_earlier_version_is_accepted(runs, tmp_path):
+    source, out = write(tmp_path / "in.csv"), tmp_path / "out.csv"
+    answer(runs("classify"), source, out)
+    path = out.with_name("out.csv.predict.json")
+    journal = json.loads(path.read_text())
+    del journal["written"], journal["digest_of"]
+    path.write_text(json.dumps(journal))
+    out.write_text("mine")
+    _, said = answer(runs("classify"), source, out)
+    assert said == [f"{out} is finished: it is as it was."]
+
+
 def give(monkeypatch, content):
     """Put `content` on standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))

@@ -108,7 +108,8 @@ def predict_file(
             "options": predictor.settings(),
             "columns": list(results),
         }
-        journal = Journal.of(out, job, *((rows_file(out),) if writing == MATRIX else ()))
+        more = (rows_file(out),) if writing == MATRIX else ()
+        journal = Journal.of(out, job, *more)
         if journal.finished:
             if source.name == STDIN:  # which has no size and no time to tell it from another
                 _check_finished(_opened(source, journal), journal, out)
@@ -131,6 +132,7 @@ def predict_file(
         _Job(predictor, source, writer, journal, say, tell).run(rows)
         journal.save(finished=True)
         writer.finish(out)
+        journal.seal(out, *more)
     return journal.totals
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from ..data.counts import share
+from ..data.files import MB
 from ..errors import UserError, user_input
 from ..outputs import json_bytes, write_atomic
 
@@ -76,6 +77,7 @@ class Journal:
     finished: bool = False
     read: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))  # of the rows
     digest: str | None = None  # of the rows that were read before
+    written: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> state at the end
     digest_of: str = "rows"  # "texts" in journals of earlier versions: without the other columns
 
     @classmethod
@@ -113,6 +115,9 @@ class Journal:
             journal.digest = known["read"]
             journal.digest_of = known.get("digest_of", "texts")
             journal.finished = bool(known["finished"]) and out.exists()
+            journal.written = known.get("written", {})
+            if journal.finished:
+                journal.check_unchanged(out, *more)
         if not journal.finished and os.path.lexists(out):
             raise UserError(
                 f"{out} exists and the job that {journal.path} describes has not written it: it is "
@@ -138,9 +143,56 @@ class Journal:
             "read": self.read.hexdigest(),
             "digest_of": self.digest_of,
             "finished": finished,
+            "written": self.written if finished else {},
         }
         write_atomic(self.path, json_bytes(values))
         self.finished = finished
+
+    def seal(self, *paths: Path) -> None:
+        """Record the files of a finished job as they were written."""
+        self.written = {path.name: _state(path) for path in paths}
+        self.save(finished=True)
+
+    def check_unchanged(self, *paths: Path) -> None:
+        """Refuse files that are not as a finished job wrote them.
+
+        A journal of an earlier version, or of a job that was killed before `seal`, has no record.
+        """
+        for path in paths:
+            known = self.written.get(path.name)
+            if known is None:
+                continue
+            found = "no file"
+            if path.is_file():
+                size, time = path.stat().st_size, path.stat().st_mtime_ns
+                if size == known["size"]:
+                    if time == known["mtime_ns"] or _digest(path) == known["digest"]:
+                        continue
+                    found = "other content of the same size"
+                else:
+                    found = f"{size:,} bytes"
+            raise UserError(
+                f"{path} must be as the finished job wrote it, with {known['size']:,} bytes: got "
+                f"{found}. It is left alone. Restore it, or name another file with --out."
+            )
+
+
+def _state(path: Path) -> dict[str, Any]:
+    with user_input(f"cannot read {path}"):
+        status = path.stat()
+        return {
+            "size": status.st_size,
+            "mtime_ns": status.st_mtime_ns,
+            "digest": _digest(path),
+        }
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while block := file.read(MB):
+            found.update(block)
+    return found.hexdigest()
 
 
 def partial_of(out: Path) -> Path:
