@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from linformer_kit.config.load import load
+from linformer_kit.data.counts import notices
 from linformer_kit.data.prepare import fingerprint, prepare
 from linformer_kit.data.rows import Rows
 from linformer_kit.errors import UserError
@@ -38,6 +39,21 @@ def test_padded_rows_are_a_document_each(tmp_path):
     assert len(rows) == prepared.meta["parts"]["train"]["documents"]
     first = prepared.tokenizer().bos_token_id
     assert all(rows[place]["input_ids"][0] == first for place in range(len(rows)))
+
+
+def test_files_of_a_folder_that_are_not_read_are_named(tmp_path):
+    path, folder = tiny.write(tmp_path), tmp_path / "texts"
+    folder.mkdir()
+    (folder / "a.txt").write_text((tmp_path / "text.txt").read_text())
+    given = [f"data.train={folder}"]
+    assert "left out" not in notices("train", prepare(load(path, given)).meta["parts"]["train"], 32)
+    for name in ("b.html", "c"):
+        (folder / name).write_text("a text")
+    counts = prepare(load(path, given)).meta["parts"]["train"]
+    assert notices("train", counts, 32)["left out"] == (
+        "train: 2 files of data.train not read, because of how the name ends: 'b.html' and 1 more. "
+        "Name files to read as .txt."
+    )
 
 
 def test_the_second_time_nothing_is_done(tmp_path):

@@ -131,18 +131,22 @@ class Corpus:
                 raise
         return int.from_bytes(hashlib.blake2b(hashed, digest_size=8).digest(), "big") / 2**64
 
+    def left_out(self, part: Part) -> list[Path]:
+        """Files of the folders of a part, other than a share of `data.train`, that are not read."""
+        names = self._names(getattr(self.data, part))
+        return [path for name in names for path in files.left_out(name)]
+
     def _files(self, source: Source | None) -> list[Path]:
+        return [path for name in self._names(source) for path in files.find(name)]
+
+    def _names(self, source: Source | None) -> list[str]:
+        """Files, folders and globs, without what is built in or on the hub."""
         if source is None or builtin.find(source) is not None:
             return []
         if isinstance(source, Sides):
-            return [*files.find(source.source), *files.find(source.target)]
+            return [source.source, source.target]
         names = [source] if isinstance(source, str) else source
-        return [
-            path
-            for name in names
-            if not name.startswith(hub_dataset.PREFIX)
-            for path in files.find(name)
-        ]
+        return [name for name in names if not name.startswith(hub_dataset.PREFIX)]
 
     def _identity(self, source: Source | None) -> Any:
         if source is None:
@@ -154,7 +158,9 @@ class Corpus:
             with user_input(f"cannot read {path}"):
                 stat = path.stat()
                 found.append([str(path.resolve()), stat.st_size, stat.st_mtime_ns])
-        return [source.model_dump() if isinstance(source, Sides) else source, found]
+        others = [str(path) for name in self._names(source) for path in files.left_out(name)]
+        given = source.model_dump() if isinstance(source, Sides) else source
+        return [given, found, others] if others else [given, found]
 
     def _read(self, source: Source, limits: Limits) -> Iterator[Record]:
         corpus = builtin.find(source)

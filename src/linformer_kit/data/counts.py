@@ -29,6 +29,8 @@ class Counts:
     unread_spans: int = 0  # in the tokens that are in no row
     lost_spans: int = 0  # no token has their label: several spans in one token
     moved_spans: int = 0  # they begin or end inside a token or a word
+    left_out: int = 0  # files of a folder that are not read, because of how their names end
+    first_left_out: str = ""
 
 
 def unread(part: str, counts: Mapping[str, Any], max_length: int) -> str | None:
@@ -60,12 +62,25 @@ def chunked(part: str, counts: Mapping[str, Any], max_length: int) -> str | None
 def notices(part: str, counts: Mapping[str, Any], max_length: int) -> dict[str, str]:
     """What every command that reads data says about a part: a sentence by the name of an event."""
     said = {
+        "left out": left_out(part, counts),
         "unread": unread(part, counts, max_length),
         "chunked": chunked(part, counts, max_length),
         "unknown tokens": unknown(part, counts),
         "inexact spans": inexact(part, counts),
     }
     return {event: text for event, text in said.items() if text is not None}
+
+
+def left_out(part: str, counts: Mapping[str, Any]) -> str | None:
+    """One sentence about files of a folder that are not read, or None."""
+    files = counts.get("left_out", 0)
+    if not files:
+        return None
+    more = f" and {files - 1:,} more" if files > 1 else ""
+    return (
+        f"{part}: {files:,} {'file' if files == 1 else 'files'} of data.{part} not read, because "
+        f"of how the name ends: {counts['first_left_out']!r}{more}. Name files to read as .txt."
+    )
 
 
 def unknown(part: str, counts: Mapping[str, Any]) -> str | None:

@@ -79,6 +79,15 @@ def find(source: str) -> list[Path]:
     return found
 
 
+def left_out(source: str) -> list[Path]:
+    """The files of a folder that `find` does not read, because of how their names end."""
+    path = Path(source).expanduser()
+    with user_input(f"cannot read {source}"):
+        if not path.is_dir():
+            return []
+        return sorted(each for each in below(path) if kind_of(each) not in SUFFIXES)
+
+
 def below(folder: Path) -> Iterator[Path]:
     """Everything in a folder and below it that is no folder.
 

@@ -74,14 +74,13 @@ class Overflow:
             )
         if self.policy == "extend":
             return [range(length)]
-        if self.policy == "truncate":
-            kept = max(room, 0)
-            return [range(length - kept, length) if self.keep == "end" else range(kept)]
         if room < 1:
             raise UserError(
                 f"data.max_length must leave room for a token beside the {self.frame} of the frame "
-                f"(on_overflow: chunk): got {self.max_length}."
+                f"(on_overflow: {self.policy}): got {self.max_length}."
             )
+        if self.policy == "truncate":
+            return [range(length - room, length) if self.keep == "end" else range(room)]
         return overlapping(length, room, int(room * self.overlap))
 
     def fits(self, length: int) -> bool:
@@ -90,10 +89,7 @@ class Overflow:
     def reading(self, length: int, pieces: Sequence[range]) -> Reading:
         """How much of the text these pieces are."""
         total = length + self.frame
-        read = covered(pieces) + self.frame
-        if self.max_length is not None and self.policy == "truncate":
-            read = min(read, self.max_length)  # the frame itself may be longer
-        return Reading(self.policy, read, total)
+        return Reading(self.policy, covered(pieces) + self.frame, total)
 
 
 def overlapping(length: int, room: int, overlap: int) -> list[range]:

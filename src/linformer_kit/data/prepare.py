@@ -255,6 +255,8 @@ def _write(
 
     for part in PARTS:
         maker, digest = makers[part], RowDigest()
+        if others := corpus.left_out(part):
+            maker.counts.left_out, maker.counts.first_left_out = len(others), others[0].name
         maker.width = makers["train"].width
         with RowFile(building / store.ROWS[part], vocab_size) as file:
             file.add(digest.through(maker.rows(corpus.part(part, tell=advance))))
