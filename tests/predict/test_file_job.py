@@ -279,6 +279,20 @@ def test_json_lines_of_which_none_has_the_key_are_refused_at_once(runs, tmp_path
     assert len(read(tmp_path / "out.jsonl")) == 2
 
 
+@pytest.mark.parametrize("given", ["in.json", "in.jsonl", "-"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_json_array_is_refused_in_one_line(runs, tmp_path, monkeypatch, given, indent):
+    content = "\n" + json.dumps([{"text": "a dog"}, {"text": "a cat"}], indent=indent)
+    out = tmp_path / "out.jsonl"
+    give(monkeypatch, content.encode())
+    if given != "-":
+        (tmp_path / given).write_text(content)
+    source = given if given == "-" else tmp_path / given
+    with pytest.raises(ValueError, match=r"one JSON object a line: got an array, for line 2 begin"):
+        answer(runs("classify"), source, out, format="jsonl")
+    assert not out.with_name("out.jsonl.predict.json").exists()
+
+
 def test_bad_rows_of_parquet_are_written_with_their_problem(runs, tmp_path):
     pq.write_table(pa.table({"text": ["a dog", None, ""]}), tmp_path / "in.parquet")
     totals, said = answer(runs("classify"), tmp_path / "in.parquet", tmp_path / "out.parquet")

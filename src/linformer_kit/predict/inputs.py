@@ -12,6 +12,7 @@ import os
 import sys
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,11 +96,12 @@ class Input:
             return self._folder()
         if self.kind == "parquet":
             return self._parquet()
-        lines = self._lines()
+        lines: Iterator[tuple[int, bytes | None]] = self._lines()
         if self.kind == "text":
             self.header = [TEXT_COLUMN]
             return self._texts(lines)
         if self.kind == "jsonl":
+            lines = self._not_an_array(lines)
             if self.name != STDIN:
                 self._check_key()
             return self._json_lines(lines)
@@ -177,6 +179,22 @@ class Input:
             else:
                 missing = f"it has no key {self.column!r}: it has {_names(row) or 'none'}."
                 yield Row(place, None, raw, missing)
+
+    def _not_an_array(
+        self, lines: Iterator[tuple[int, bytes | None]]
+    ) -> Iterator[tuple[int, bytes | None]]:
+        """The lines; those of one JSON array are refused before the first is used."""
+        for number, line in lines:
+            if line is not None and not line.strip():
+                continue
+            if line is not None and line.lstrip().startswith(b"["):
+                raise UserError(
+                    f"{self.shown} must hold one JSON object a line: got an array, for line "
+                    f"{number} begins with [. Write each of its objects on a line of its own, for "
+                    "example with jq -c '.[]'."
+                )
+            return chain([(number, line)], lines)
+        return lines
 
     def _check_key(self) -> None:
         """Refuse a file of which no object has the key of the text."""
