@@ -196,10 +196,49 @@ def test_csv_with_carriage_returns_in_its_fields_can_be_read_again(runs, tmp_pat
 def test_the_remedy_of_a_bad_row_of_tsv_speaks_of_tabs(runs, tmp_path):
     (tmp_path / "in.tsv").write_text("id\ttext\n1\ta\tcat\n")
     _, said = answer(runs("classify"), tmp_path / "in.tsv", tmp_path / "out.tsv")
-    assert "3 fields where the header has 2" in said[0]
+    assert "it must have 2 fields, as the header has: got 3." in said[0]
     assert "tab" in said[0]
     assert "quote" not in said[0]
     assert said[0].count("line 2") == 1
+
+
+def test_a_row_of_csv_with_other_fields_than_the_header_is_told_their_numbers(runs, tmp_path):
+    (tmp_path / "in.csv").write_text("id,text\n1,a cat\n2,a cat, a dog\n3\n")
+    _, said = answer(runs("classify"), tmp_path / "in.csv", tmp_path / "out.csv")
+    assert [line.partition(". ")[0] for line in said] == [
+        "line 3: it must have 2 fields, as the header has: got 3",
+        "line 4: it must have 2 fields, as the header has: got 1",
+    ]
+    assert all("quote a field that holds a comma" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad", "problem"),
+    [
+        ("in.txt", b"\xff", "it is not UTF-8: it holds the byte 0xff."),
+        ("in.txt", b"\0", "it is not text: it holds a NUL byte"),
+        ("in.txt", b"x" * 1_000_001, "it is longer than data.max_document_mb = 1 MB."),
+        ("in.jsonl", b"\xff", "it is not UTF-8: it holds the byte 0xff."),
+        ("in.jsonl", b"{x", "it is not valid JSON: Expecting property name enclosed in"),
+        ("in.jsonl", b"1", "it is not a JSON object, but int."),
+        ("in.jsonl", b"[" * 100_000, "it is not valid JSON: nested too deeply."),
+        ("in.csv", b'"x', "it is not valid CSV: "),
+        ("in.csv", b"\xff", "it is not UTF-8: it holds the byte 0xff."),
+    ],
+)
+def test_the_problem_of_a_line_names_the_line_once(runs, tmp_path, name, bad, problem):
+    good = b'{"text": "a cat"}' if name == "in.jsonl" else b"a cat"
+    first = b"text" if name == "in.csv" else good
+    (tmp_path / name).write_bytes(b"\n".join([first, good, bad, good, b""]))
+    config = runs("classify").config()
+    data = config.data.model_copy(update={"max_document_mb": 1})
+    config = config.model_copy(update={"data": data})
+    out, said = tmp_path / ("out.jsonl" if name == "in.jsonl" else "out.csv"), []
+    predictor = Predictor(runs("classify"), options=Options(top=1), on_overflow="chunk")
+    predict_file(predictor, config, str(tmp_path / name), out, say=said.append)
+    assert len(said) == 1
+    assert said[0].startswith(f"line 3: {problem}")
+    assert said[0].count("line ") == 1
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

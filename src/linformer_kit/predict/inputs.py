@@ -34,6 +34,10 @@ REMEDIES = {
     "csv": "Close every quote, and double a quote inside a quoted field.",
     "tsv": "A field of TSV must hold no tab and no line break.",
 }
+RAGGED = {
+    "csv": "Add or remove fields, and quote a field that holds a comma or a line break.",
+    "tsv": f"Add or remove fields. {REMEDIES['tsv']}",
+}
 
 
 @dataclass(frozen=True)
@@ -144,9 +148,16 @@ class Input:
                 yield number, line
 
     def _decoded(self, number: int, line: bytes | None) -> str:
+        """The text of a line. A problem calls the line "it": its number is the place of its row."""
         if line is None:
-            raise UserError(f"line {number} is longer than {self.limit // files.MB} MB.")
-        return files.decode(line, Path(self.shown), number)
+            raise UserError(
+                f"it is longer than data.max_document_mb = {self.limit // files.MB} MB. Cut it."
+            )
+        try:
+            return files.decode(line, Path(self.shown), number)
+        except UserError as error:
+            about = str(error).removeprefix(f"{Path(self.shown)} ")
+            raise UserError(f"it {about.replace(f'line {number} ', 'it ', 1)}") from error
 
     def _texts(self, lines: Iterator[tuple[int, bytes | None]]) -> Iterator[Row]:
         for number, line in lines:
@@ -170,8 +181,11 @@ class Input:
                 taken = [name for name in self.reserved if name in row]
                 if taken:
                     raise UserError(f"it has a key {taken[0]!r} already. Rename it.")
+            except UserError as error:
+                yield Row(place, None, None, str(error))
+                continue
             except (ValueError, RecursionError) as error:
-                yield Row(place, None, None, f"{place} cannot be read: {reason_of(error)}")
+                yield Row(place, None, None, f"it is not valid JSON: {_json_reason(error)}.")
                 continue
             raw = text.strip()
             if self.column in row:
@@ -306,7 +320,7 @@ class _Records:
 
     def __init__(self, source: Input, lines: Iterator[tuple[int, bytes | None]]) -> None:
         self._source = source
-        self._remedy = REMEDIES[source.kind]
+        self._remedy, self._ragged = REMEDIES[source.kind], RAGGED[source.kind]
         self._lines = lines
         self._again: deque[tuple[int, bytes | None]] = deque()
         self._taken: list[tuple[int, bytes | None]] = []  # the lines of the record under way
@@ -347,7 +361,7 @@ class _Records:
             try:
                 row = next(self._reader, None)
             except csv.Error as error:
-                problem = f"not valid {self._source.kind.upper()}: {error}. {self._remedy}"
+                problem = f"it is not valid {self._source.kind.upper()}: {error}. {self._remedy}"
             if self._broken is not None:
                 problem, self._broken = self._broken, None
             if not self._taken:
@@ -359,7 +373,8 @@ class _Records:
                 row = [""]  # TSV has no quotes: this is how its one column is empty
             if problem is None and row is not None and self._width and len(row) != self._width:
                 problem = (
-                    f"it has {len(row)} fields where the header has {self._width}. {self._remedy}"
+                    f"it must have {self._width} fields, as the header has: got {len(row)}. "
+                    f"{self._ragged}"
                 )
             if problem is not None or row is None:
                 # Only the first line is given up: a quote in it may have taken in the others.
@@ -402,6 +417,13 @@ def _texts_below(folder: Path) -> tuple[list[Path], list[Path]]:
     texts = [path for path in regular if files.kind_of(path) in TEXTS and path.name[0] != "."]
     known = set(texts)
     return texts, [path for path in every if path not in known]
+
+
+def _json_reason(error: Exception) -> str:
+    """Why a line is not JSON; the parser's own "line 1" is not the line of the file."""
+    if isinstance(error, json.JSONDecodeError):
+        return f"{error.msg} at column {error.colno}"
+    return reason_of(error)
 
 
 def _encodable(text: str) -> str:
