@@ -25,7 +25,7 @@ def test_a_file_with_content_in_the_place_of_the_lock_is_left_alone(tmp_path, ki
     mine.write_text("years of work")
     if kind == "link":
         lock.symlink_to(mine)
-    with pytest.raises(UserError, match=r"must be free or an empty file: got .* left alone. Move"):
+    with pytest.raises(UserError, match=r"must be free or an empty file: got .* left alone\. Move"):
         hold(out)
     assert mine.read_text() == "years of work"
     assert os.path.lexists(lock)

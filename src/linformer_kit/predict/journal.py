@@ -205,9 +205,11 @@ def locked(out: Path) -> Iterator[None]:
     with user_input(f"cannot write {out}", remedy=NAME_ANOTHER):
         path = out.with_name(f".{out.name}.lock")
         if os.path.lexists(path) and not _is_empty(path):
+            plain = path.is_file() and not path.is_symlink()
             raise UserError(
-                f"{path}, the name of the lock of {out}, must be free or an empty file: got one "
-                "with content, which is left alone. Move it, or name another file with --out."
+                f"{path}, the name of the lock of {out}, must be free or an empty file: got "
+                f"{'a file with content' if plain else 'no regular file'}. It is left alone. Move "
+                "it, or name another file with --out."
             )
         lock = FileLock(path)
         try:
