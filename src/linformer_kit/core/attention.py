@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import attention_trace, checks, window_attention
 from .compressed_kv import CompressedKV, ContextKV, FoldedKV, fold
 from .cost import AttentionShape
 from .cpu.attention import attend_in_blocks
-from .cpu.linear import apply_linear
+from .cpu.linear import apply_linear, apply_weight
 from .cpu.predicate import is_unmodified_linear, use_cpu_fast_path
 from .dropout import drop_rows
 from .heads import check_heads, reset_linear
@@ -254,10 +253,7 @@ class LinformerAttention(nn.Module):
             key = self._linear(self.k_proj, both[:, 0]) + self._bias(0, compression)
             value = self._linear(self.v_proj, both[:, -1]) + self._bias(1, compression)
         else:  # E (X W_k)
-            rows = [
-                apply_linear(each, context, with_bias=False).unflatten(2, (heads, -1))
-                for each in linears
-            ]
+            rows = [apply_weight(each, context).unflatten(2, (heads, -1)) for each in linears]
             key = compression.compress_keys(rows[0], 0) + self._bias(0, compression)
             value = compression.compress_keys(rows[1], 1) + self._bias(1, compression)
         bias = compression.row_bias if self.has_exact_keys else None
@@ -275,7 +271,7 @@ class LinformerAttention(nn.Module):
     def _linear(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         """Compressed inputs (B, T, R, M) times W_k or W_v -> (B, G, R, D)."""
         if rows.shape[1] == 1:
-            return split_heads(F.linear(rows[:, 0], linear.weight), self.num_kv_heads)
+            return split_heads(apply_weight(linear, rows[:, 0]), self.num_kv_heads)
         weight = linear.weight.unflatten(0, (self.num_kv_heads, -1))  # (G, D, M)
         return per_head_matmul(rows, weight.transpose(1, 2))
 

@@ -12,19 +12,30 @@ from .gemm import add_transposed_matmul_, linear, matmul, suits_onednn, use_oned
 from .predicate import needs_plain_backward, use_cpu_fast_path
 
 
-def apply_linear(layer: nn.Linear, x: Tensor, *, with_bias: bool = True) -> Tensor:
-    """layer(x) for x (..., C); x W^T without its bias, for an unmodified layer alone."""
-    if use_cpu_fast_path(x, layer):
-        rows = x.reshape(-1, x.shape[-1])
-        # Not `use_onednn`: a pass that is repeated for checkpointing must save the same tensors.
-        if suits_onednn(rows, layer.weight):
-            bias = layer.bias if with_bias else None
-            y: Tensor = _Linear.apply(rows, layer.weight, bias)
-            return y.view(*x.shape[:-1], -1)
-    if not with_bias:
-        return F.linear(x, layer.weight)
-    called: Tensor = layer(x)  # of any class, with its hooks
-    return called
+def apply_linear(layer: nn.Linear, x: Tensor) -> Tensor:
+    """layer(x) for x (..., C)."""
+    y = _product(layer, x) if use_cpu_fast_path(x, layer) else None
+    if y is None:
+        y = layer(x)  # of any class, with its hooks
+    return y
+
+
+def apply_weight(layer: nn.Linear, x: Tensor) -> Tensor:
+    """x W^T for x (..., C), without the bias. Only for an unmodified layer."""
+    y = _product(layer, x, with_bias=False) if use_cpu_fast_path(x, layer) else None
+    return F.linear(x, layer.weight) if y is None else y
+
+
+def _product(layer: nn.Linear, x: Tensor, *, with_bias: bool = True) -> Tensor | None:
+    """x W^T + b by oneDNN, or None where that does not suit.
+
+    Not `use_onednn`: a pass that is repeated for checkpointing must save the same tensors.
+    """
+    rows = x.reshape(-1, x.shape[-1])
+    if not suits_onednn(rows, layer.weight):
+        return None
+    y: Tensor = _Linear.apply(rows, layer.weight, layer.bias if with_bias else None)
+    return y.view(*x.shape[:-1], -1)
 
 
 class _Linear(torch.autograd.Function):
