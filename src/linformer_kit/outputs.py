@@ -1,7 +1,8 @@
-"""Output files: which may be replaced, and how they are written."""
+"""Output files: which may be replaced, how they are written, and how they are recognised."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -61,6 +62,20 @@ def json_bytes(values: object) -> bytes:
     """
     text = json.dumps(values, indent=1, ensure_ascii=False)
     return f"{text}\n".encode("utf-8", "backslashreplace")
+
+
+def escaped(text: str) -> str:
+    """Text with escapes, which JSON reads, for the bytes of a file name that are not UTF-8."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def file_digest(path: Path) -> str:
+    """Of the content of a file, by which it is recognised later."""
+    found = hashlib.blake2b(digest_size=16)
+    with path.open("rb") as file:
+        while chunk := file.read(CHUNK):
+            found.update(chunk)
+    return found.hexdigest()
 
 
 def staged_name(path: Path) -> str | None:

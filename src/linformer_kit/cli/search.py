@@ -9,6 +9,7 @@ import typer
 
 from ..config import limits
 from ..errors import UserError
+from ..outputs import escaped
 from .libraries import install_hint, silence_libraries
 
 
@@ -87,16 +88,11 @@ def search(
             if problem is not None:
                 typer.echo(f"linformer: {problem}", err=True)
             if sys.stdout.isatty():
-                typer.echo(_encodable(f"{hit.score:.3f}  {hit.path}  {hit.start}-{hit.end}"))
+                typer.echo(escaped(f"{hit.score:.3f}  {hit.path}  {hit.start}-{hit.end}"))
                 typer.echo(f"    {' '.join((text or '').split())[:300]}")
             else:
                 line = json.dumps({**hit._asdict(), "passage": text}, ensure_ascii=False)
-                typer.echo(_encodable(line))
-
-
-def _encodable(text: str) -> str:
-    """The text with escapes, which JSON reads, for the bytes of a file name that are not UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode()
+                typer.echo(escaped(line))
 
 
 COMMANDS = (index, search)

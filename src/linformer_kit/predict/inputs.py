@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..data import files
 from ..data.records import BY_SUFFIX
 from ..errors import UserError, reason_of, user_input
+from ..outputs import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -301,12 +302,12 @@ class Input:
         def rows() -> Iterator[Row]:
             limits = files.Limits(document_mb=max(1, self.limit // files.MB))
             for path in found:
-                name = _encodable(path.relative_to(folder).as_posix())
+                name = escaped(path.relative_to(folder).as_posix())
                 try:
                     text = files.whole(path, limits)
                     yield Row(name, text, [name])
                 except UserError as error:
-                    yield Row(name, None, [name], _encodable(str(error)))
+                    yield Row(name, None, [name], escaped(str(error)))
                 if path.exists():
                     self.done += path.stat().st_size
 
@@ -424,11 +425,6 @@ def _json_reason(error: Exception) -> str:
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg} at column {error.colno}"
     return reason_of(error)
-
-
-def _encodable(text: str) -> str:
-    """The text with escapes for the bytes of a file name that are not UTF-8."""
-    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _about_column(where: str, column: str, header: Sequence[str]) -> str:

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from ..data.counts import share
-from ..data.files import MB
 from ..errors import UserError, user_input
-from ..outputs import json_bytes, write_atomic
+from ..outputs import file_digest, json_bytes, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +165,7 @@ class Journal:
             if path.is_file():
                 size, time = path.stat().st_size, path.stat().st_mtime_ns
                 if size == known["size"]:
-                    if time == known["mtime_ns"] or _digest(path) == known["digest"]:
+                    if time == known["mtime_ns"] or file_digest(path) == known["digest"]:
                         continue
                     found = "other content of the same size"
                 else:
@@ -183,16 +182,8 @@ def _state(path: Path) -> dict[str, Any]:
         return {
             "size": status.st_size,
             "mtime_ns": status.st_mtime_ns,
-            "digest": _digest(path),
+            "digest": file_digest(path),
         }
-
-
-def _digest(path: Path) -> str:
-    found = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as file:
-        while block := file.read(MB):
-            found.update(block)
-    return found.hexdigest()
 
 
 def partial_of(out: Path) -> Path:

@@ -15,7 +15,6 @@ the next build; nothing else in the folder is touched.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
@@ -24,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.files import MB
 from ..errors import UserError, user_input
-from ..outputs import MAKE_ROOM, STAGING, json_bytes, staged_name
+from ..outputs import MAKE_ROOM, STAGING, file_digest, json_bytes, staged_name
 from ..runs.lock import HOLDER, LOCK, lock_run
 
 if TYPE_CHECKING:
@@ -42,17 +40,9 @@ def array_path(folder: Path, kind: str, generation: int) -> Path:
     return folder / f"{kind}-{generation}{ARRAYS[kind]}"
 
 
-def digest_of(path: Path) -> str:
-    found = hashlib.blake2b(digest_size=16)
-    with path.open("rb") as content:
-        while block := content.read(MB):
-            found.update(block)
-    return found.hexdigest()
-
-
 def check_digest(path: Path, expected: str | None) -> None:
     """Refuse a file that is not the one index.json was written with; None: not known."""
-    if expected is not None and (found := digest_of(path)) != expected:
+    if expected is not None and (found := file_digest(path)) != expected:
         raise ValueError(
             f"{path.name} must have the digest {expected} that is in {INDEX}: got {found}. It is "
             "damaged, or of another build"
@@ -154,7 +144,7 @@ def _arrays(folder: Path, about: dict[str, Any]) -> list[Path]:
     return [
         path
         for path, digest in paths.items()
-        if path.is_file() and not path.is_symlink() and digest_of(path) == digest
+        if path.is_file() and not path.is_symlink() and file_digest(path) == digest
     ]
 
 
@@ -174,7 +164,7 @@ def write(
         with user_input(f"cannot write to {folder}", remedy=MAKE_ROOM):
             for kind, array in arrays.items():
                 _write_array(staged[kind], array)
-            digests = {kind: digest_of(path) for kind, path in staged.items()}
+            digests = {kind: file_digest(path) for kind, path in staged.items()}
             generation = _free_generation(folder, 1 if before is None else before["generation"] + 1)
             about = {**about, "generation": generation, "digests": digests, "replaces": before}
             staging[INDEX].write_bytes(json_bytes(about))

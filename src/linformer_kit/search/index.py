@@ -16,12 +16,12 @@ import numpy as np
 
 from ..data import files
 from ..errors import UserError, reason_of, user_input
+from ..outputs import file_digest
 from .folder import (
     INDEX,
     array_path,
     check_digest,
     check_new,
-    digest_of,
     locked,
     remove_leftovers,
     write,
@@ -99,7 +99,7 @@ class Index:
         if digests is None:
             kinds = ["vectors", "places"] + ["graph"] * (len(self.vectors) > EXACT)
             paths = {kind: self.path(kind) for kind in kinds}
-            digests = {kind: digest_of(path) for kind, path in paths.items() if path.is_file()}
+            digests = {kind: file_digest(path) for kind, path in paths.items() if path.is_file()}
         return {"generation": int(self.about["generation"]), "digests": digests}
 
     def check_model(self, embedder: Embedder) -> None:
