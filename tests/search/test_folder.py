@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from linformer_kit.errors import UserError
+from linformer_kit.outputs import file_digest
 from linformer_kit.search import folder as folders
 from linformer_kit.search.folder import INDEX, check_new, locked, remove_leftovers, write
 
@@ -39,7 +40,7 @@ def value_of(folder):
     about = json.loads((folder / INDEX).read_bytes())
     for kind, digest in about["digests"].items():
         path = folders.array_path(folder, kind, about["generation"])
-        assert folders.digest_of(path) == digest
+        assert file_digest(path) == digest
         assert (np.load(path) == about["value"]).all()
     return about["value"]
 
