@@ -71,19 +71,19 @@ class FoldedKV(NamedTuple):
         offset = None if self.offset is None else self.offset[which]
         return FoldedKV(self.score[which], offset, self.output[which])
 
-    def scores(self, x: Tensor, *, out: Tensor | None = None) -> Tensor:
+    def scores(self, x: Tensor) -> Tensor:
         """x A + c for x (B, N, M): (B, N, H*R)."""
         if self.offset is None:
-            return torch.matmul(x, self.score.mT, out=out)
-        return torch.baddbmm(self.offset, x, self.score.mT, out=out)
+            return torch.matmul(x, self.score.mT)
+        return torch.baddbmm(self.offset, x, self.score.mT)
 
     def weights(self, x: Tensor, heads: int) -> Tensor:
         """The attention weights of x (B, N, M): (B, N, H, R)."""
         return self.scores(x).unflatten(2, (heads, -1)).softmax(-1)
 
-    def mix(self, weights: Tensor, *, out: Tensor | None = None) -> Tensor:
+    def mix(self, weights: Tensor) -> Tensor:
         """weights (B, N, H, R) -> the output (B, N, M)."""
-        return torch.matmul(weights.flatten(2), self.output, out=out)
+        return torch.matmul(weights.flatten(2), self.output)
 
     def with_bias(self, bias: Tensor | None, *, heads: int) -> FoldedKV:
         """`bias` (M) added to every output: to the rows of one head, whose weights sum to one."""
