@@ -10,10 +10,10 @@ LOWEST := .venv-lowest
 LOWEST_INSTALLED := $(LOWEST)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help environments run test test-unit test-slow test-backends test-package test-lowest check docs docs-serve notebooks clean
+.PHONY: help environments run test test-unit test-processors test-slow test-backends test-package test-lowest check docs docs-serve notebooks clean
 
 help: ## Show what can be made.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 environments: $(INSTALLED) $(BACKENDS_INSTALLED) ## Install all that CI needs; with --jobs 2 side by side.
 
@@ -30,6 +30,21 @@ test: $(INSTALLED) ## Run the fast tests, one worker a core.
 
 test-unit: $(INSTALLED) ## Run the fast tests that start no program and no browser.
 	$(TEST) -m 'unit and not slow'
+
+# Processors that are not here, as far as the libraries can be told to take them for this one: MKL's and oneDNN's instructions
+# and PyTorch's own kernels with AVX2, without AVX, and with the bits that MKL has on every processor; and two threads.
+PROCESSORS := \
+	"ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2" \
+	"ATEN_CPU_CAPABILITY=default MKL_ENABLE_INSTRUCTIONS=SSE4_2 ONEDNN_MAX_CPU_ISA=SSE41" \
+	"MKL_CBWR=COMPATIBLE" \
+	"OMP_NUM_THREADS=2"
+NUMERIC := tests/core tests/models tests/parallel tests/predict/test_answers.py tests/serve/test_models.py tests/serve/test_prediction.py
+
+test-processors: $(INSTALLED) ## Run the numeric tests as on other processors, and with two threads: an hour.
+	set -e; for each in $(PROCESSORS); do \
+		echo "$$each"; \
+		env OMP_NUM_THREADS=1 $$each $(BIN)/python -m pytest -q -n logical --dist worksteal -m 'not slow' $(NUMERIC); \
+	done
 
 test-slow: $(INSTALLED) ## Run the tests that take long.
 	$(BIN)/python -m pytest -m slow

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .cpu.gemm import matmul_samples
+from .cpu.gemm import linear_samples_into, matmul_samples
 from .cpu.predicate import use_cpu_fast_path
 
 if TYPE_CHECKING:
@@ -54,7 +54,12 @@ def per_head_matmul(rows: Tensor, weight: Tensor) -> Tensor:
     """
     batch, _, count, _ = rows.shape
     merged = rows.transpose(0, 1).flatten(1, 2)  # (H, B*R, C)
-    return torch.bmm(merged, weight).unflatten(1, (batch, count)).transpose(0, 1)
+    if not torch.is_grad_enabled() and use_cpu_fast_path(merged):
+        product = merged.new_empty(*merged.shape[:2], weight.shape[2])
+        linear_samples_into(merged, weight.mT, None, out=product)
+    else:
+        product = torch.bmm(merged, weight)
+    return product.unflatten(1, (batch, count)).transpose(0, 1)
 
 
 def interpolate_keeping_norm(rows: Tensor, length: int) -> Tensor:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from ..core.cpu.linear import apply_linear
 from ..core.positions import build_positions
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class LinformerEmbeddings(nn.Module):
                 "Leave them out."
             )
         x = x if self.norm is None else self.norm(x)
-        return x if self.to_hidden is None else self.to_hidden(x)
+        return x if self.to_hidden is None else apply_linear(self.to_hidden, x)
 
     def _rows(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if inputs_embeds is not None:
@@ -87,7 +88,7 @@ class LinformerEmbeddings(nn.Module):
                 )
             if self.feature_size is None:
                 return inputs_embeds
-            return self.feature_projection(inputs_embeds)
+            return apply_linear(self.feature_projection, inputs_embeds)
         if self.feature_size is not None:
             raise ValueError(
                 f"this model reads vectors of feature_size={self.feature_size}: got input_ids. "

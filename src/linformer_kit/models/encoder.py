@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.utils.generic import can_return_tuple
 
+from ..core.cpu.linear import apply_linear
 from ..core.encoder import LinformerEncoder
 from .base import LinformerPreTrainedModel, asked, real_positions
 from .embeddings import LinformerEmbeddings
@@ -89,4 +90,4 @@ class Pooler(nn.Module):
         self.dense = nn.Linear(size, size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.dense(x).tanh()
+        return apply_linear(self.dense, x).tanh()

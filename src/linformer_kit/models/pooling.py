@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..core.cpu.linear import apply_linear
 from ..core.dropout import dropout
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ class ClassificationHead(nn.Module):
         self.out_proj = nn.Linear(config.hidden_size, outputs)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.activation(self.dense(dropout(x, self.dropout, self.training)))
-        return self.out_proj(dropout(x, self.dropout, self.training))
+        x = self.activation(apply_linear(self.dense, dropout(x, self.dropout, self.training)))
+        return apply_linear(self.out_proj, dropout(x, self.dropout, self.training))
 
 
 def classifier_dropout(config: LinformerConfig) -> float:

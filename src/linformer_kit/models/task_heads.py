@@ -16,6 +16,7 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import can_return_tuple
 
+from ..core.cpu.linear import apply_linear
 from ..core.dropout import dropout
 from .base import LinformerPreTrainedModel, real_positions
 from .encoder import LinformerModel
@@ -118,7 +119,9 @@ class LinformerForTokenClassification(EncoderWithHead):
             output_hidden_states=output_hidden_states,
         )
         drop = classifier_dropout(self.config)
-        logits = self.classifier(dropout(outputs.last_hidden_state, drop, self.training))
+        logits = apply_linear(
+            self.classifier, dropout(outputs.last_hidden_state, drop, self.training)
+        )
         loss = None
         if labels is not None:
             count = self.config.num_labels
@@ -161,7 +164,9 @@ class LinformerForQuestionAnswering(EncoderWithHead):
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
         )
-        start, end = self.qa_outputs(outputs.last_hidden_state).unbind(-1)  # (B, N) each
+        start, end = apply_linear(self.qa_outputs, outputs.last_hidden_state).unbind(
+            -1
+        )
         if (start_positions is None) != (end_positions is None):
             missing = "end_positions" if end_positions is None else "start_positions"
             raise ValueError(f"a span has a beginning and an end: got no {missing}.")

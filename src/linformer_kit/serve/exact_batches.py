@@ -1,9 +1,10 @@
 """Batches in which an answer has the bits that it has alone.
 
-Products of fewer than about five rows take other kernels than those of more, with other roundings.
-So only pieces of the same length, and of at least `SHORTEST` tokens, share a batch; heads that read
-one row of a text are applied to each text on its own; and `keeps_bits` tries, when a model is
-loaded, whether that suffices. If it does not, every piece is computed alone.
+The layers of this package compute a row alike in any batch where they are told to
+(`core.cpu.gemm.batch_invariant`); PyTorch's own products promise nothing. So only pieces of the
+same length, and of at least `SHORTEST` tokens, share a batch; heads that read one row of a text are
+applied to each text on its own; and `keeps_bits` tries, when a model is loaded, whether that
+suffices. If it does not, every piece is computed alone.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..core.cpu.gemm import batch_invariant
 from ..predict.tasks import masks_at
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def split_heads(model: Any, task: str) -> None:
 
 
 @torch.no_grad()
+@batch_invariant()
 def keeps_bits(task: TaskPredictor, longest: int | None) -> bool:
     """Whether outputs have the same bits alone and in batches, as far as a few sizes show."""
     draw = np.random.default_rng(0)

@@ -13,6 +13,7 @@ import torch
 
 from ..config.answer_options import TASKS as EFFECTIVE
 from ..config.on_overflow import POLICIES, why_refused
+from ..core.cpu.gemm import batch_invariant
 from ..data.iob import types_of
 from ..errors import UserError
 from ..predict.answers import Options, Predictor
@@ -136,6 +137,7 @@ class ServedModel:
         return (self.name, id(task), length)
 
     @torch.no_grad()
+    @batch_invariant()
     def forward(
         self,
         task: TaskPredictor,

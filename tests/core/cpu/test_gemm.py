@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -209,20 +211,40 @@ def test_the_switches_of_pytorch_are_obeyed(onednn):
         assert not gemm.use_onednn(x, weight)
 
 
+@pytest.fixture
+def batch_invariant():
+    if not gemm.has_onednn():
+        pytest.skip("this PyTorch has no oneDNN")
+    with gemm.batch_invariant():
+        yield
+
+
 @pytest.mark.parametrize("activation", [None, "gelu"])
-def test_a_row_has_the_same_bits_whatever_the_other_rows_are(onednn, activation):
-    x, weight, bias = torch.randn(2501, 64), torch.randn(100, 64), torch.randn(100)
+@pytest.mark.parametrize("size", [(64, 100), (24, 8), (48, 300), (256, 256)])
+def test_a_row_has_the_same_bits_whatever_the_other_rows_are(batch_invariant, activation, size):
+    x, weight, bias = torch.randn(2501, size[0]), torch.randn(size[::-1]), torch.randn(size[1])
 
     def product(rows):
         if activation is None:
             return gemm.linear(rows, weight, bias)
-        buffer = torch.empty(len(rows), 100)
+        buffer = torch.empty(len(rows), size[1])
         act = torch.ops.aten.gelu_
         return gemm.activated_linear(rows, weight, bias, activation, act, buffer=buffer)
 
     whole = product(x)
-    for start, stop in ((0, 8), (3, 12), (100, 133), (7, 700), (2493, 2501), (1, 2050)):
+    ends = ((0, 1), (9, 10), (4, 6), (5, 12), (0, 8), (3, 12), (100, 133), (7, 700), (1, 2050))
+    for start, stop in (*ends, (2493, 2501)):
         assert torch.equal(product(x[start:stop]), whole[start:stop])
+
+
+def test_batch_invariance_is_of_one_thread_and_ends(batch_invariant):
+    x, weight = torch.randn(2, 24), torch.randn(40, 24)
+    assert gemm.use_onednn(x, weight)
+    with gemm.batch_invariant():
+        pass
+    assert gemm.use_onednn(x, weight)
+    with ThreadPoolExecutor(1) as other:
+        assert not other.submit(gemm.use_onednn, x, weight).result()
 
 
 def test_a_bias_of_any_stride(onednn):
@@ -311,11 +333,15 @@ def test_a_machine_without_cpuinfo(monkeypatch):
     assert not gemm._may_be_intel()
 
 
+@pytest.mark.parametrize("options", [
+    {"k": 64}, {"k": 16, "projection": "mean", "window": 8}, {"k": 16, "projection": "conv"},
+    {"k": 64, "projection": "dynamic"}, {"projection": "full"},
+])  # fmt: skip
 @pytest.mark.parametrize("dim", [64, 256])
 @pytest.mark.parametrize("length", [8, 100, 400])
-def test_a_sample_has_the_same_bits_alone_and_in_a_batch(dim, length):
+def test_a_sample_has_the_same_bits_alone_and_in_a_batch(batch_invariant, options, dim, length):
     torch.manual_seed(0)
-    encoder = LinformerEncoder(dim=dim, depth=2, num_heads=4, max_length=512, k=64).eval()
+    encoder = LinformerEncoder(dim=dim, depth=2, num_heads=4, max_length=512, **options).eval()
     x = torch.randn(8, length, dim)
     with torch.no_grad():
         together = encoder(x)
