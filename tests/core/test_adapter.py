@@ -120,6 +120,8 @@ def test_dropout_device_type_and_mode_are_the_module_s():
     layer = ours.encoder.layers[0]
     assert not ours.training
     assert {p.dtype for p in ours.parameters()} == {torch.float64}
+    assert torch.equal(layer.feed_forward.w_1.weight, module.layers[0].linear1.weight)
+    assert torch.equal(layer.attention.k_proj.bias, module.layers[0].self_attn.in_proj_bias[16:32])
     assert (ours.encoder.dropout, layer.dropout) == (0.0, 0.25)
     assert (layer.attention.dropout, layer.feed_forward.dropout) == (0.25, 0.5)
 

@@ -9,11 +9,12 @@ import torch
 from safetensors import safe_open
 from torch.testing import assert_close
 from transformers import AutoConfig
+from transformers import initialization as init
 
 from linformer_kit.core.projection_kinds import PROJECTIONS
 from linformer_kit.models import LinformerConfig
 
-from .cases import CASES, LANGUAGE_MODELS, SMALL, VOCABULARY, WITH_LOSS, call, tokens
+from .cases import CASES, CAUSAL, LANGUAGE_MODELS, SMALL, VOCABULARY, WITH_LOSS, call, tokens
 
 EVERY = pytest.mark.parametrize("name", CASES)
 WITH_A_LOSS = pytest.mark.parametrize("name", WITH_LOSS)
@@ -204,6 +205,25 @@ def test_missing_weights_are_all_initialised(name):
                 assert tensor.isfinite().all(), key
                 size, usual = (each.square().mean().sqrt() for each in (tensor, expected[key]))
                 assert_close(size, usual, rtol=0.5, atol=1e-3)
+
+
+@EVERY
+@pytest.mark.parametrize("projection", PROJECTIONS)
+def test_initialising_again_changes_nothing_that_was_loaded(name, projection):
+    """transformers calls `_init_weights` of loaded modules too, and guards torch.nn.init alone."""
+    of_encoders = {} if name in CAUSAL else {"moving_average": True, "neighbours": 3}
+    model = CASES[name].build(projection=projection, **of_encoders)
+    tensors = [*model.parameters(), *model.buffers()]
+    with torch.no_grad():
+        for tensor in tensors:
+            tensor._is_hf_initialized = True
+            if tensor.is_floating_point():
+                tensor.fill_(0.25)
+    before = [tensor.clone() for tensor in tensors]
+    with init.guard_torch_init_functions():
+        for module in model.modules():
+            model._init_weights(module)
+    assert all(map(torch.equal, tensors, before))
 
 
 @EVERY

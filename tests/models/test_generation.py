@@ -175,6 +175,14 @@ def test_text_streams_out_as_it_is_made():
     assert sum(map(bool, pieces)) > 1
 
 
+@pytest.mark.parametrize("by", ["assistant", "lookup"])
+def test_assisted_generation_is_refused_because_a_state_cannot_go_back(by):
+    model = causal()
+    how = {"assistant_model": causal()} if by == "assistant" else {"prompt_lookup_num_tokens": 3}
+    with pytest.raises(ValueError, match="assisted generation is not supported with stateful"):
+        model.generate(tokens(1, 7), max_new_tokens=12, do_sample=False, **how)
+
+
 def test_a_returned_cache_is_continued():
     model = causal()
     ids = tokens(2, 6)

@@ -69,13 +69,13 @@ class TransformerEncoderAdapter(nn.Module):
         encoder = LinformerEncoder(
             **sizes, depth=len(layers), max_length=max_length, k=k, **options
         )
+        weight = layers[0].linear1.weight
+        encoder.to(device=weight.device, dtype=weight.dtype)  # before copying: float64 stays exact
         encoder.dropout = 0.0  # torch drops nothing of the input
         for ours, theirs in zip(encoder.layers, layers, strict=True):
             assert isinstance(ours, EncoderLayer)
             _copy_layer(ours, theirs)
         encoder.final_norm = _copied_norm(module.norm)
-        weight = layers[0].linear1.weight
-        encoder.to(device=weight.device, dtype=weight.dtype)
         adapter = cls(encoder, batch_first=layers[0].self_attn.batch_first)
         return adapter.train(module.training)
 

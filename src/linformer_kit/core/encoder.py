@@ -106,8 +106,9 @@ class LinformerEncoder(nn.Module):
             `encoder.projection`.
         depth: the number of layers.
         k: the number of compressed rows; a sequence gives each layer its own (the paper: smaller
-            in higher layers). With layerwise sharing a layer uses the first k of max(k) rows; conv,
-            whose filter has one width, then needs one k.
+            in higher layers). With layerwise sharing a layer of a smaller k uses the first k rows
+            of the one E. Rows of mean, max and pool are segments: such a layer has wider ones, of
+            ceil(max_length / k) positions. conv, whose filter has one width, needs one k.
         ff_dim, activation: the hidden size of the feed-forward part, by default 4 * dim, and gelu,
             gelu_tanh, relu or swiglu.
         full_layers: the numbers, from 0, of layers with full attention instead of `projection`.

@@ -58,14 +58,13 @@ class MovingAverage(nn.Module):
         """Times are spread evenly on a logarithmic scale in each direction."""
         for layer in (self.w_1, self.w_2, self.norm):
             layer.reset_parameters()
-        self.reset_times()
-
-    def reset_times(self) -> None:
-        later = self.log_time.shape[0] // 2
-        ends = math.log(SHORTEST), math.log(LONGEST)
         with torch.no_grad():
-            for part in (self.log_time[:later], self.log_time[later:]):
-                part.copy_(torch.linspace(*ends, part.shape[0]))
+            self.log_time.copy_(self.initial_log_time())
+
+    def initial_log_time(self) -> Tensor:
+        """(M,), the channels that look back first."""
+        ends, dim = (math.log(SHORTEST), math.log(LONGEST)), self.log_time.shape[0]
+        return torch.cat([torch.linspace(*ends, part) for part in (dim // 2, dim - dim // 2)])
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         return self.added(x, self.sums(self.inputs(x, mask)), mask)

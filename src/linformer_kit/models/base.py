@@ -48,7 +48,7 @@ class LinformerPreTrainedModel(PreTrainedModel):
         elif isinstance(module, LinformerAttention):
             reset_row_bias(module.row_bias)
         elif isinstance(module, MovingAverage):
-            module.reset_times()
+            init.copy_(module.log_time, module.initial_log_time())
         elif isinstance(module, LearnedPositions):
             init.normal_(module.weight, std=self.config.initializer_range)
         else:

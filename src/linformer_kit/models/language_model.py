@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 class LinformerGenerationMixin(GenerationMixin):
     """generate() with the state of a Linformer as its cache."""
 
+    _is_stateful = True  # tokens cannot be taken back from a state: no assisted generation
+
     def _prepare_cache_for_generation(  # type: ignore[override]
         self, generation_config: Any, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:

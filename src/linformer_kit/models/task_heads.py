@@ -164,9 +164,7 @@ class LinformerForQuestionAnswering(EncoderWithHead):
             output_attentions=output_attentions,
             output_hidden_states=output_hidden_states,
         )
-        start, end = apply_linear(self.qa_outputs, outputs.last_hidden_state).unbind(
-            -1
-        )
+        start, end = apply_linear(self.qa_outputs, outputs.last_hidden_state).unbind(-1)
         if (start_positions is None) != (end_positions is None):
             missing = "end_positions" if end_positions is None else "start_positions"
             raise ValueError(f"a span has a beginning and an end: got no {missing}.")
