@@ -10,7 +10,7 @@ LOWEST := .venv-lowest
 LOWEST_INSTALLED := $(LOWEST)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help environments run test test-unit test-processors test-slow test-backends test-package test-lowest check docs docs-serve notebooks clean
+.PHONY: help environments run test test-unit test-processors test-slow test-backends test-package test-lowest check docs docs-serve pictures notebooks clean
 
 help: ## Show what can be made.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +76,9 @@ docs: $(DOCS_INSTALLED) ## Build the documentation into site/, with warnings as 
 
 docs-serve: $(DOCS_INSTALLED) ## Serve the documentation on http://127.0.0.1:8000 and rebuild it on changes.
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs serve
+
+pictures: $(INSTALLED) ## Draw the pictures of README and docs from their records; needs Chromium.
+	$(BIN)/python -m docs._site.pictures
 
 notebooks: $(NOTEBOOKS_INSTALLED) ## Execute the notebooks in order, into build/notebooks/; their pictures into notebooks/pictures/.
 	mkdir -p build/notebooks

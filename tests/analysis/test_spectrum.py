@@ -100,6 +100,7 @@ def test_views_are_made_of_the_record(bert, text):
     assert len(curves.lines) == 2
     assert len(heads.values) == 2
     assert short_name(record) in in_words(record)
+    assert "right" not in heads.caption  # which end is bright depends on the theme
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,28 @@ def test_views_are_made_of_the_record(bert, text):
 def test_the_trend_is_said_as_it_is(ranks, words):
     layers = [{"smallest": {"0.9": rank}, "curve": [0.0] * 100} for rank in ranks]
     assert trend({"layers": layers}) == words
+
+
+@pytest.mark.parametrize(
+    ("ranks", "words"),
+    [
+        ([(48, 200), (128, 256)], "48 to 128 of 512 ranks and 99% with 200 to 256, {}2 of 2"),
+        ([(48, 200), (128, 340)], "48 to 128 of 512 ranks and 99% with 200 to 340, {}1 of 2"),
+        ([(129, 200), (200, 257)], "129 to 200 of 512 ranks and 99% with 200 to 257, {}no layer"),
+        ([(48, 0), (48, 0)], "48 of 512 ranks and 99% with more than 300, {}no layer"),
+        ([(48, 200), (0, 0)], "48 to more than 300 of 512 ranks and 99% with 200 to m{}1 of 2"),
+    ],
+)
+def test_low_rank_is_a_rule_that_is_said_with_what_it_is_applied_to(ranks, words):
+    layers = [
+        {"smallest": {"0.9": most, "0.99": all_of_it}, "curve": [0.0] * 300}
+        for most, all_of_it in ranks
+    ]
+    said = in_words({"model": "bert", "length": 512, "layers": layers})
+    beginning, end = words.split("{}")
+    assert f"keeps 90% of its singular values with {beginning}" in said
+    rule = "Low rank here means 90% with at most a quarter of the ranks and 99% with at most half: "
+    assert rule + end in said
 
 
 def test_a_suggested_k_is_a_multiple_of_16_within_the_length():

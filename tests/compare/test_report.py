@@ -8,10 +8,18 @@ import statistics
 import matplotlib.image
 import pytest
 
-from linformer_kit.compare.plots import ordered, plot_names
+from linformer_kit.compare.plots import ordered, plot_names, plots
 from linformer_kit.compare.report import report, spread, summaries
+from linformer_kit.compare.verdict import groups_of
 
 from .records import record
+
+
+def test_seconds_of_a_curve_are_those_of_steps_timed_in_turn():
+    slowed = record("a", 4.0, curve=[{"step": 10, "seconds": 99.0, "perplexity": 4.0}])
+    (curves, *_) = plots(groups_of([{**slowed, "step_seconds": 0.5}]))
+    over_steps, over_time = curves.charts[:2]
+    assert (over_steps.lines[0].x, over_time.lines[0].x) == ((10,), (5.0,))
 
 
 def test_the_table_has_parameters_memory_and_the_spread_of_seeds():

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import combinations
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from linformer_kit.figures.figure import (
+    MATERIALISED,
+    OURS,
+    VANILLA,
     Axis,
     BarChart,
     Chart,
@@ -111,3 +115,36 @@ def test_a_logarithmic_axis_always_has_some_numbers(values, labels):
 
 def test_an_axis_without_values_has_no_ticks():
     assert log_ticks([]) == ()
+
+
+def linear(colour):
+    """Linear red, green and blue of #rrggbb."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+
+
+def lab(colour):
+    """CIE L*a*b*, in which a distance is how different two colours look."""
+    red, green, blue = linear(colour)
+    x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
+    y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
+    z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
+    fx, fy, fz = (v ** (1 / 3) if v > 0.008856 else 7.787 * v + 16 / 116 for v in (x, y, z))
+    return 116 * fy - 16, 500 * (fx - fy), 200 * (fy - fz)
+
+
+def test_lines_of_one_chart_look_different():
+    for one, two in combinations((*OURS, VANILLA, MATERIALISED), 2):
+        apart = sum((a - b) ** 2 for a, b in zip(lab(one), lab(two), strict=True)) ** 0.5
+        assert apart > 25, (one, two, apart)
+
+
+@pytest.mark.parametrize("ground", ["#ffffff", "#1a2027"])
+def test_lines_are_seen_on_both_grounds(ground):
+    def light(colour):
+        red, green, blue = linear(colour)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue + 0.05
+
+    for colour in (*OURS, VANILLA, MATERIALISED):
+        low, high = sorted((light(colour), light(ground)))
+        assert high / low > 2.7, (colour, high / low)

@@ -13,6 +13,7 @@ from .evidence import (
     growth_records,
     heads_record,
     spectrum_record,
+    write_comparison,
     write_records,
     write_run,
 )
@@ -54,8 +55,9 @@ def test_three_sentences_answer_whatever_there_is(tmp_path):
         "Trained side by side with one seed, the Linformer has perplexity 10.1 and the vanilla "
         "Transformer 10, at 50% of the time a step; no verdict: one seed is not enough."
     )
-    assert "keeps 90% of its singular values with k = 4" in low_rank
+    assert "keeps 90% of its singular values with 3 of 4 ranks and 99% with 4," in low_rank
     assert [one.value for one in highlights(evidence)] == ["4.0x", "4.0x", "8.0x", "4"]
+    assert "of the attention's singular values in script><b>bert" in highlights(evidence)[-1].label
 
 
 def test_what_was_not_measured_is_said_and_has_no_section(tmp_path):
@@ -72,6 +74,31 @@ def test_growth_is_that_of_the_width_most_was_measured_of(tmp_path):
     evidence = collect([write_records(tmp_path / "growth.jsonl", [*growth_records(), alone])])
     (section,) = sections(evidence)
     assert [row[0].text for row in section.sheets[0].rows] == ["512", "1,024"]
+
+
+def test_the_loss_over_time_agrees_with_the_time_of_a_step(tmp_path):
+    home = tmp_path / "compare"
+    slowed = write_run(home / "linear", projection="linear", perplexity=10.0, seconds=3.0)
+    runs = [write_run(home / "full", projection="full", perplexity=10.0, seconds=1.0), slowed]
+
+    def over_time():
+        (section,) = sections(collect([tmp_path]))
+        return next(figure for figure in section.figures if figure.name == "runs-loss-time")
+
+    logged = over_time()
+    assert [line.x[-1] * 60 for line in logged.lines] == pytest.approx([3.0, 9.0])
+    assert "other work on the machine counts too" in logged.caption
+    write_comparison(home, runs[:1], step_seconds=0.6)
+    assert over_time() == logged  # one of two was timed: nothing to compare
+    lines = [(home / "records.jsonl").read_text()]
+    write_comparison(home, runs[1:], step_seconds=0.4)
+    (home / "records.jsonl").write_text("".join([*lines, (home / "records.jsonl").read_text()]))
+    whole = (home / "records.jsonl").read_text().replace("elsewhere/compare", "x/compare")
+    (home / "records.jsonl").write_text(whole)
+    timed = over_time()
+    assert [line.x[-1] * 60 for line in timed.lines] == pytest.approx([1.8, 1.2])
+    assert "measured with all runs in turn" in timed.caption
+    assert "at 67% of the time a step" in answer(collect([tmp_path]))[1]
 
 
 def test_every_kind_of_evidence_has_its_section(tmp_path):

@@ -142,6 +142,39 @@ def test_the_toolbar_covers_nothing_of_a_plot(browser, written, width):
     page.close()
 
 
+def test_a_phone_shows_the_scores_of_runs_and_whole_names_in_legends(browser, tmp_path):
+    long = "a run of the first look with a name that is longer than a phone is wide"
+    for name, projection in (("vanilla", "full"), (long, "linear")):
+        write_run(tmp_path / "runs" / name, projection=projection, perplexity=10.0)
+    report = write_report(collect([tmp_path / "runs"]), tmp_path / "report.html", pictures=False)
+    page, _, _ = opened(browser, report.page, viewport={"width": 390, "height": 800})
+    table = page.locator("#runs .scroll").bounding_box()
+    for column in range(4):  # name, n, time and the first score
+        for row in page.locator("#runs tr").all():
+            cell = row.locator("th, td").nth(column).bounding_box()
+            assert cell["x"] + cell["width"] <= table["x"] + table["width"] + 1
+    plot = page.locator("#plot-runs-loss").bounding_box()
+    for text in page.locator("#plot-runs-loss .legendtext").all():
+        box = text.bounding_box()
+        assert plot["x"] <= box["x"] <= box["x"] + box["width"] <= plot["x"] + plot["width"]
+    inside = "() => document.getElementById('plot-runs-loss')._fullLayout._size.h"
+    assert page.evaluate(inside) > 150  # the legend does not take the place of the plot
+    page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_large_values_of_a_heat_map_stand_out_in_both_themes(browser, written, scheme):
+    page, _, _ = opened(browser, written[0].page, color_scheme=scheme)
+    flipped = page.evaluate(
+        "() => [...document.querySelectorAll('.plot')].flatMap(plot => plot.data)"
+        ".filter(trace => trace.type === 'heatmap').map(trace => [trace.zmid, trace.reversescale])"
+    )
+    assert len(flipped) > 3
+    for middle, reverse in flipped:
+        assert bool(reverse) == (scheme == "dark" and middle is None)
+    page.close()
+
+
 def test_pointing_at_a_line_shows_its_value(browser, written):
     page, _, _ = opened(browser, written[0].page)
     plot = page.locator("#plot-grid-time")
@@ -237,6 +270,13 @@ def test_hostile_names_are_shown_as_text_and_no_script_runs(browser, tmp_path):
         if path.suffix == ".svg":
             ET.parse(path)  # well formed
     page.close()
+
+
+def test_the_machine_is_named_once_a_section(written):
+    text = written[0].page.read_text(encoding="utf-8").partition("<footer>")[0]
+    for section in text.split("<section ")[1:]:
+        assert section.count("torch 2.13") == section.count("Measured on a &lt;CPU&gt;") <= 1
+    assert text.count("Measured on a &lt;CPU&gt;") >= 8
 
 
 def test_what_records_say_cannot_become_markup(written):

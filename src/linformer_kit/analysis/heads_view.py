@@ -56,6 +56,7 @@ def sheet(record: Record) -> Sheet:
         f"how many a row is made of, 1 to {record['length']}; "
         + (f"{_shares(record)}; " if "shares" in record else "")
         + _caption(record),
+        machine=provenance([record]),
     )
 
 
@@ -69,6 +70,7 @@ def figures(record: Record) -> list[HeatMap]:
             name=f"{slug}-attention",
             title=f"Attention, n x k: {_where(record)}",
             caption=f"Each line is a token, each column a row of E. {_caption(record)}.",
+            machine=provenance([record]),
         )
     ]
     if "exact" in record:
@@ -79,6 +81,7 @@ def figures(record: Record) -> list[HeatMap]:
                 title=f"Exact attention, n x n: {_where(record)}",
                 caption=f"A window of {record['window']} and {record['global_tokens']} global "
                 f"tokens; {_shares(record)}. {_caption(record)}.",
+                machine=provenance([record]),
                 x="position",
                 y="token",
             )
@@ -94,6 +97,7 @@ def figures(record: Record) -> list[HeatMap]:
                 name=f"{slug}-e{number}",
                 title=f"{matrix['name']} of layer {record['layer']}: {short_name(record)}",
                 caption=f"{kind}{_caption(record)}.",
+                machine=provenance([record]),
                 diverging=not matrix["pooled"],
             )
         )
@@ -132,4 +136,4 @@ def _shares(record: Record) -> str:
 
 
 def _caption(record: Record) -> str:
-    return f"One text of {record['length']} tokens; {provenance([record])}"
+    return f"One text of {record['length']} tokens"

@@ -42,6 +42,7 @@ def sheet(record: Record) -> Sheet:
         columns=("tokens", *(part["haystack"] for part in parts), "read", "pieces"),
         rows=tuple(rows),
         caption=_caption(record),
+        machine=provenance([record]),
     )
 
 
@@ -56,6 +57,7 @@ def figures(record: Record) -> list[HeatMap]:
                 name=f"needle-{part['haystack']}",
                 title=f"{part['haystack']}: {short_name(record)}",
                 caption=_caption(record),
+                machine=provenance([record]),
                 x=Axis(title="tokens of the document"),
                 y=Axis(title="depth of the needle"),
                 columns=tuple(f"{cell['length']:,}" for cell in cells),
@@ -117,5 +119,5 @@ def _read(cells: Sequence[Record]) -> float:
 def _caption(record: Record) -> str:
     return (
         f"{record['candidates']} candidates a length, {record['longest']:,} tokens read at once, "
-        f"on_overflow: {record['policy']}; {provenance([record])}"
+        f"on_overflow: {record['policy']}"
     )

@@ -12,6 +12,8 @@ from ..measure.provenance import provenance
 from ..runs.models import MODELS
 from .spectrum import KIND, SHARES, suggested_k
 
+LOW_RANK = {"0.9": 4, "0.99": 2}  # share: what part of the n ranks a layer may need to keep it
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,6 +55,7 @@ def sheet(record: Record) -> Sheet:
         ),
         rows=tuple(rows),
         caption=_caption(record),
+        machine=provenance([record]),
         notes=(
             "The suggested k keeps 90% of the singular values of the mean of the heads, as a "
             "multiple of 16. That is what the best projection of rank k keeps of this model; a "
@@ -72,6 +75,7 @@ def figures(record: Record) -> list[Chart | HeatMap]:
             title=f"How much of the attention the first r singular values keep: "
             f"{short_name(record)}",
             caption=f"A curve that rises early is low rank. Mean of the heads; {_caption(record)}.",
+            machine=provenance([record]),
             x=Axis(title="rank r"),
             y=Axis(title="share of the singular values", range=(0.0, 1.02)),
             lines=tuple(
@@ -92,7 +96,8 @@ def figures(record: Record) -> list[Chart | HeatMap]:
         HeatMap(
             name=f"{name}-heads",
             title=f"What rank {record['rank']} keeps in each head: {short_name(record)}",
-            caption=f"Bright heads are low rank; {_caption(record)}.",
+            caption=f"The larger the share, the lower the rank of the head; {_caption(record)}.",
+            machine=provenance([record]),
             x=Axis(title="head"),
             y=Axis(title="layer"),
             columns=tuple(str(head + 1) for head in range(heads)),
@@ -108,20 +113,31 @@ def figures(record: Record) -> list[Chart | HeatMap]:
 
 
 def in_words(record: Record) -> str:
-    """Whether the attention is low rank, and how the rank changes with the layer."""
+    """The ranks that keep 90 and 99 %, how many layers are low rank, and the trend over layers."""
     n, layers = record["length"], record["layers"]
-    ks = [suggested_k(layer, n) for layer in layers]
-    known = [k for k in ks if k is not None]
-    if not known:
-        return f"The attention of {short_name(record)} is not low rank at {n} tokens."
-    low, high = min(known), max(known)
-    size = f"k = {low}" if low == high else f"k = {low} to {high}, depending on the layer,"
-    words = (
-        f"The attention of {short_name(record)} at {n} tokens keeps 90% of its singular values "
-        f"with {size} "
+    most, nearly_all = (
+        _range([layer["smallest"][share] for layer in layers], record) for share in LOW_RANK
     )
-    words += "so it is low rank" if high <= n / 2 else "so it is not low rank in every layer"
-    return f"{words}; {trend(record)}."
+    low = sum(is_low_rank(layer, n) for layer in layers)
+    count = f"{low} of {len(layers)} layers" if low else "no layer"
+    return (
+        f"The attention of {short_name(record)} at {n} tokens keeps 90% of its singular values "
+        f"with {most} of {n} ranks and 99% with {nearly_all}, depending on the layer. Low rank "
+        "here means 90% with at most a quarter of the ranks and 99% with at most half: "
+        f"{count} {'is' if low < 2 else 'are'} low rank; {trend(record)}."
+    )
+
+
+def is_low_rank(layer: Record, length: int) -> bool:
+    """Whether 90 % of the singular values are kept by n/4 ranks and 99 % by n/2."""
+    return all(0 < layer["smallest"][share] <= length / part for share, part in LOW_RANK.items())
+
+
+def _range(ranks: Sequence[int], record: Record) -> str:
+    """The least and the most of these ranks; 0 is one beyond what was found."""
+    beyond = f"more than {min(len(layer['curve']) for layer in record['layers'])}"
+    shown = [str(rank) for rank in sorted(set(ranks) - {0})] + ([beyond] if 0 in ranks else [])
+    return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
 def range_of_k(record: Record) -> str | None:
@@ -183,4 +199,4 @@ def _colour(number: int, count: int) -> str:
 
 def _caption(record: Record) -> str:
     how = "exact" if record["method"] == "exact" else "by randomised SVD"
-    return f"{record['pieces']} pieces of {record['length']} tokens, {how}; {provenance([record])}"
+    return f"{record['pieces']} pieces of {record['length']} tokens, {how}"

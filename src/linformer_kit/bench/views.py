@@ -301,7 +301,7 @@ class Results:
 
     keys: the fields that identify a result.
     sizes: the fields that all shown results share: those of which most was measured.
-    caption: formatted with the fields of the first record; the provenance follows.
+    caption: formatted with the fields of the first record.
     derive: adds fields to the merged records.
     short, title, lead: of its section in a report.
     """
@@ -323,9 +323,9 @@ class Results:
 
     def sheets(self, records: Sequence[Record]) -> list[Sheet]:
         found = [
-            sheet
+            replace(sheet, machine=machine)
             for view in self.tables
-            for group, caption in self._groups(view, records)
+            for group, caption, machine in self._groups(view, records)
             if (sheet := view.sheet(group, caption)) is not None
         ]
         if found:
@@ -334,9 +334,9 @@ class Results:
 
     def figures(self, records: Sequence[Record]) -> list[Figure]:
         return [
-            figure
+            replace(figure, machine=machine)
             for view in self.charts
-            for group, caption in self._groups(view, records)
+            for group, caption, machine in self._groups(view, records)
             if (figure := view.figure(group, caption)) is not None
         ]
 
@@ -349,11 +349,12 @@ class Results:
             if record.get("note")
         ]
 
-    def _groups(self, view: View, records: Sequence[Record]) -> list[tuple[list[Record], str]]:
+    def _groups(self, view: View, records: Sequence[Record]) -> list[tuple[list[Record], str, str]]:
+        """Records, their caption and their machine for each table or chart of a view."""
         raw = self._raw(records, same=view.same)
         merged = self._merged(raw)
         return [
-            (group, f"{self.caption.format(**group[0])}; {provenance(raw)}")
+            (group, self.caption.format(**group[0]), provenance(raw))
             for group in view.groups(merged)
         ]
 

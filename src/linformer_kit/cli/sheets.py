@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
 
 def show_sheets(console: Console, sheets: Sequence[Sheet]) -> None:
-    """Every table; then notes and captions, each once."""
+    """Every table; then notes, captions and machines, each once."""
     for sheet in sheets:
         console.print(sheet.as_rich())
     lines = [note for sheet in sheets for note in sheet.notes]
     lines += [sheet.caption for sheet in sheets if sheet.caption]
+    lines += [sheet.machine for sheet in sheets if sheet.machine]
     for line in dict.fromkeys(lines):
         console.print(line, markup=False, highlight=False, soft_wrap=True, style="dim")

@@ -72,11 +72,13 @@ def _curves(groups: Sequence[Group]) -> list[Panels]:
     for name in _metrics(groups):
         if not all(any(name in point for point in run["curve"]) for run in runs):
             continue
-        for over, title in (("step", "steps"), ("seconds", "seconds of training")):
+        # Seconds are those of steps timed in turn: logged ones count other work of the machine.
+        for title, timed in (("steps", False), ("seconds of training", True)):
             lines = []
             for number, group in enumerate(groups):
                 for run in group.runs.values():
-                    points = [(p[over], p[name], 0.0) for p in run["curve"] if name in p]
+                    unit = run["step_seconds"] if timed else 1
+                    points = [(p["step"] * unit, p[name], 0.0) for p in run["curve"] if name in p]
                     vanilla = group.first["full"]
                     lines.append(_line(group.name, points, number, vanilla=vanilla, marked=False))
             scale: Scale = "log" if name in LOGARITHMIC else "linear"

@@ -14,7 +14,7 @@ Dash = Literal["solid", "dash", "dot"]
 Scale = Literal["linear", "log"]
 
 # Distinguishable by colour-blind readers, legible on white and on near-black.
-OURS = ("#0f9d8a", "#2bb3c0", "#3f8fd6", "#6c7bd9", "#9a6fd0")  # Linformer, by rising k
+OURS = ("#0f9d8a", "#2f7fd6", "#8a5fd6", "#c25fb0", "#6f7f8f")  # Linformer, by rising k
 VANILLA = "#e8743b"
 MATERIALISED = "#c2455f"
 OTHERS = ("#d79a1e", "#8a9a2b", "#b06ab3", "#7d8597", "#5f9ea0", "#c97b63", "#6b8e23", "#a0627a")
@@ -47,11 +47,12 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Titled:
-    """What every figure has; `name` is that of its files."""
+    """What every figure has; `name` is that of its files, `machine` what it was measured on."""
 
     name: str
     title: str
     caption: str
+    machine: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,12 +28,16 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Sheet:
-    """A table. A row has an entry for every column; the first `keys` of them are its names."""
+    """A table. A row has an entry for every column; the first `keys` of them are its names.
+
+    machine: what its figures were measured on.
+    """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Entry, ...], ...]
     caption: str = ""
+    machine: str = ""
     keys: int = 1
     notes: tuple[str, ...] = ()
 

@@ -163,7 +163,6 @@ def _kept(record: Record) -> Section | None:
                     *(["after distillation"] if after is not None else []),
                 ),
                 rows=rows,
-                caption=provenance([record]),
             ),
         ),
     )
@@ -205,7 +204,7 @@ def _layers(record: Record) -> Section | None:
             BarChart(
                 name="layer-errors",
                 title="Error of each layer's output",
-                caption=provenance([record]),
+                caption="",
                 value=Axis(title="relative error"),
                 categories=names,
                 groups=groups,
@@ -228,7 +227,7 @@ def _cost(record: Record) -> Section | None:
     lengths = [one["length"] for one in cost]
     caption = (
         "Batch 1, the encoder without its head, best of the rounds, both models in turn; memory "
-        f"beyond the weights, in fresh processes; {provenance([record])}"
+        "beyond the weights, in fresh processes."
     )
     charts = []
     for key, title, unit, scale in (

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from ..figures.figure import Dash
+    from ..measure.records import Record
     from .runs import Run
 
 # Scores of a run, the best known first.
@@ -28,14 +29,31 @@ def name_of(run: Run) -> str:
 
 
 def figures(runs: Sequence[Run]) -> list[Chart]:
-    """The loss over steps and over time, and the validation score over steps."""
+    """The loss over steps and over time, and the validation score over steps.
+
+    The time is the steps times the time of a step where all were timed in turn: what was logged
+    depends on what else the machine did during one of the trainings.
+    """
     loss = Axis(title="loss")
     steps = [[(s["step"], s["loss"]) for s in run.steps] for run in runs]
-    times = [[(s["seconds"] / 60, s["loss"]) for s in run.steps if "seconds" in s] for run in runs]
+    timed = all(run.timed_step is not None for run in runs)
+    times = [
+        [
+            (minutes, s["loss"])
+            for s in run.steps
+            if (minutes := _minutes(s, run.timed_step if timed else None)) is not None
+        ]
+        for run in runs
+    ]
     found = [
         ("runs-loss", "Training loss over steps", "step", loss, steps),
         ("runs-loss-time", "Training loss over time", "minutes", loss, times),
     ]
+    how = (
+        "Minutes: steps times the time of a step, which was measured with all runs in turn."
+        if timed
+        else "Minutes as they were logged: other work on the machine counts too."
+    )
     logged = [v["validation"] for run in runs for v in run.validations]
     score = next((name for name in SCORES if any(name in scores for scores in logged)), None)
     if score is not None:
@@ -54,7 +72,8 @@ def figures(runs: Sequence[Run]) -> list[Chart]:
         Chart(
             name=name,
             title=title,
-            caption=_caption(runs),
+            caption=how if name == "runs-loss-time" else "",
+            machine=_machine(runs),
             x=Axis(title=unit),
             y=y,
             lines=tuple(_lines(runs, points, marked=name == "runs-validation")),
@@ -92,9 +111,14 @@ def sheet(runs: Sequence[Run]) -> Sheet:
         title="Training runs",
         columns=("run", "n", "time a step", *(name.replace("_", " ") for name in scores)),
         rows=tuple(rows),
-        caption=_caption(runs),
+        machine=_machine(runs),
     )
 
 
-def _caption(runs: Sequence[Run]) -> str:
+def _minutes(step: Record, timed: float | None) -> float | None:
+    seconds = step.get("seconds") if timed is None else step["step"] * timed
+    return None if seconds is None else float(seconds) / 60
+
+
+def _machine(runs: Sequence[Run]) -> str:
     return provenance([{"machine": run.machine} for run in runs if run.machine])

@@ -30,6 +30,12 @@ class Section:
     figures: tuple[Figure, ...] = ()
     sheets: tuple[Sheet, ...] = ()
 
+    @property
+    def machines(self) -> list[str]:
+        """What its figures were measured on: each once."""
+        found = (one.machine for one in (*self.figures, *self.sheets) if one.machine)
+        return list(dict.fromkeys(found))
+
 
 class Highlight(NamedTuple):
     """A key figure and its label."""
@@ -52,7 +58,8 @@ def highlights(evidence: Evidence) -> list[Highlight]:
             found.append(Highlight(f"{best.old:.1f}x", label))
     for record in spectrum_view.spectra(evidence.records)[-1:]:
         if (ks := spectrum_view.range_of_k(record)) is not None:
-            label = f"k that keeps 90% of {spectrum_view.short_name(record)}"
+            name = spectrum_view.short_name(record)
+            label = f"k that keeps 90% of the attention's singular values in {name}, by layer"
             found.append(Highlight(ks, label))
     return found
 

@@ -13,7 +13,35 @@
     return getComputedStyle(root).getPropertyValue(name).trim();
   }
   function narrow(element) {
-    return element.clientWidth < 480;
+    return element.clientWidth < 420;
+  }
+  // Lines of at most so many characters: a legend does not break its names itself.
+  function broken(name, most) {
+    const lines = [""];
+    for (const word of name.split(" ")) {
+      const line = lines[lines.length - 1];
+      if (line && line.length + 1 + word.length > most) lines.push(word);
+      else lines[lines.length - 1] = line ? line + " " + word : word;
+    }
+    return lines;
+  }
+  // The traces as this theme and width show them; a phone's legend has one name a line.
+  function shown(one, element) {
+    const small = narrow(element);
+    const most = Math.floor(element.clientWidth / 7.5);
+    let lines = 0;
+    const data = one.data.map(function (trace) {
+      if (trace.type === "heatmap") {
+        const cell = (element.clientWidth - 150) / trace.x.length;
+        const flipped = { reversescale: trace.zmid === undefined && root.dataset.theme === "dark" };
+        return Object.assign({}, trace, flipped, cell < 26 ? { texttemplate: "" } : {});
+      }
+      const parts = small && trace.name ? broken(trace.name, most) : [trace.name];
+      lines += parts.length;
+      return Object.assign({}, trace, { name: parts.join("<br>") });
+    });
+    element.style.height = small && lines > 2 ? "calc(20rem + " + (lines - 2) * 1.1 + "rem)" : "";
+    return data;
   }
   // What depends on the theme and on the width of the screen; the rest comes with the drawing.
   function dressed(layout, element) {
@@ -25,7 +53,7 @@
       font: { color: colour("--ink"), size: small ? 11 : 12, family: getComputedStyle(document.body).fontFamily },
       margin: { l: small ? 44 : 56, r: 12, t: 10, b: small ? 40 : 48 },
       // Above the plot: below it, many names would lie over the title of the axis.
-      legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 } },
+      legend: { orientation: small ? "v" : "h", y: 1.02, yanchor: "bottom", x: 0, font: { size: 11 } },
       hoverlabel: { bgcolor: colour("--card"), bordercolor: colour("--accent"), font: { color: colour("--ink") } },
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: colour("--accent") },
       dragmode: small ? false : "zoom",
@@ -46,7 +74,7 @@
       Object.keys(drawings).map(function (name) {
         const element = document.getElementById("plot-" + name);
         const one = drawings[name];
-        return window.Plotly.react(element, one.data, dressed(one.layout, element), options);
+        return window.Plotly.react(element, shown(one, element), dressed(one.layout, element), options);
       })
     );
   }
