@@ -147,7 +147,18 @@ def test_masks_show_the_likeliest_tokens_of_each(tab, ask):
         assert names == [each["token"].strip() or "␣" for each in found]
         assert part.locator("mark").text_content() == names[0]
     assert "Read completely: 44 tokens" in tab[".reading"].text_content()
-    assert re.search(r"full attention \(estimate\).*\d", tab[".times"].text_content())
+    assert "full attention" not in tab[".times"].text_content()  # it would take about as long
+
+
+def test_full_attention_is_estimated_where_it_takes_longer(tab, ask):
+    text = SENTENCE * 30
+    full = ask("spans", text, on_overflow="chunk")["full_attention"]
+    assert full["flops_full"] > 2 * full["flops"]
+    tab.choose("spans").write(text).option("on_overflow", "chunk").run()
+    shown = tab[".times"].text_content()
+    assert re.search(r"full attention \(estimate\).*\d", shown)
+    ratio = full["flops_full"] / full["flops"]
+    assert f"takes {ratio:.1f} times the operations" in shown
 
 
 def test_the_mask_is_inserted_where_the_caret_is(tab):

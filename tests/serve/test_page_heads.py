@@ -19,6 +19,8 @@ def tab(browser, heads_server):  # noqa: F811
 
 def look(tab, **choices):
     """Show a head; wait until it is there or has failed."""
+    if tab["#heads-details"].get_attribute("open") is None:
+        tab["#heads summary"].click()
     for name, value in choices.items():
         field = tab[f"#heads-{name}"]
         field.fill(value) if name == "length" else field.select_option(value)
@@ -44,6 +46,7 @@ def test_a_head_is_drawn_as_the_server_gives_it(tab, heads_server):  # noqa: F81
     text = SENTENCE * 3
     tab.choose("window").write(text)
     assert tab["#heads-layer option"].all_text_contents() == ["1", "3"]
+    assert not tab["#heads-show"].is_visible()  # until it is asked for
     look(tab, layer="3", head="2", length="40")
     body = {"model": "window", "input": text, "layer": 3, "head": 2, "length": 40}
     with heads_server.client() as client:
@@ -97,6 +100,8 @@ def test_errors_are_shown_beside_the_field(browser, heads_server):  # noqa: F811
 
 def test_the_keyboard_suffices_and_escape_cancels(tab):
     tab.choose("window").write(SENTENCE)
+    tab["#heads summary"].focus()
+    tab.page.keyboard.press("Enter")
     tab["#heads-layer"].focus()
     seen = []
     for _ in range(3):

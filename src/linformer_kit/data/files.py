@@ -73,7 +73,11 @@ def find(source: str) -> list[Path]:
             if not found:
                 raise UserError(f"no file matches {source}.")
         else:
-            raise UserError(f"there is no file or folder {source}.")
+            raise UserError(
+                f"there is no file or folder {source}. Name your own in data.train (and in "
+                "data.validation, data.test). If it belongs to a shipped configuration: linformer "
+                "configs NAME copies it, and its first lines say where its data come from."
+            )
     for file in found:
         size_of(file)
     return found

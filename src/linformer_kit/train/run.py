@@ -24,7 +24,7 @@ from ..runs.models import step_of
 from ..training.environment import describe
 from ..training.layout import check_model, join_again, restarted, world
 from ..training.progress import Report, RunLogging, StopPolitely, how_to_resume, tell_unread
-from ..training.setup import check_machine, make_trainer, set_machine
+from ..training.setup import check_machine, check_wandb, finish_wandb, make_trainer, set_machine
 from .start import start_of
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ def train(
     overwrite = overwrite and not restarted()
     report = Report(main=rank == 0, label=label)
     check_machine(config, processes)
+    if wandb:
+        check_wandb()
     if config.model.start is not None:
         start_folder(config.model.start)
     folder = RunFolder(Path(config.run))
@@ -82,6 +84,8 @@ def train(
                 report.line(
                     f"{path} was not written by a run and stays.", event="kept", path=str(path)
                 )
+        if wandb:
+            held.callback(finish_wandb)
         with _lost_processes_told(), _event_errors_told_once():
             join_again()
             trainer = make_trainer(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -219,14 +220,25 @@ def make_trainer(
     return trainer
 
 
+def check_wandb() -> None:
+    """Refuse --wandb without its package, before the work."""
+    if find_spec("wandb") is None:
+        raise UserError("--wandb needs the package wandb: pip install wandb")
+
+
+def finish_wandb() -> None:
+    """End the run there: the next one of this process is another."""
+    import wandb
+
+    wandb.finish()
+
+
 def _wandb(folder: Path) -> list[str]:
     """Log to Weights & Biases; offline where there is no key or no network."""
     import socket
 
-    try:
-        import wandb
-    except ModuleNotFoundError:
-        raise UserError("--wandb needs the package wandb: pip install wandb") from None
+    import wandb
+
     os.environ.setdefault("WANDB_PROJECT", "linformer-kit")
     os.environ.setdefault("WANDB_DIR", str(folder))
     os.environ.setdefault("WANDB_SILENT", "true")

@@ -2,6 +2,8 @@
 
 import { bar, counted, duration, el, percent, whole } from "./dom.js";
 
+const WORTH_SAYING = 1.5; // times the operations: less is within what an estimate may be off
+
 export function readingPart({ tokens_read: read, tokens_total: total, notes = [] }) {
   const all = read >= total;
   const line = all
@@ -20,12 +22,9 @@ export function timePart({ seconds, seconds_computing: computing, full_attention
   const facts = [`Answered in ${duration(seconds)}`];
   if (computing !== undefined && computing !== null) facts.push(`${duration(computing)} of it in the model`);
   const part = el("div", { class: "times" }, el("p", {}, `${facts.join(", ")}.`));
-  if (!full) {
-    part.append(el("p", { class: "small" }, "Full attention is estimated for encoders only."));
-    return part;
-  }
+  const ratio = full ? full.seconds_estimate / Math.max(computing, 1e-9) : 0; // known for encoders only
+  if (ratio < WORTH_SAYING) return part;
   const most = Math.max(computing, full.seconds_estimate, 1e-9);
-  const ratio = full.seconds_estimate / Math.max(computing, 1e-9);
   const row = (name, time, kind) =>
     el("div", { class: "time" }, el("span", {}, name), bar(time / most, kind), el("span", { class: "number" }, duration(time)));
   part.append(
@@ -37,5 +36,5 @@ export function timePart({ seconds, seconds_computing: computing, full_attention
 }
 
 function compared(ratio) {
-  return `${ratio < 9.95 ? ratio.toFixed(ratio < 1 ? 2 : 1) : whole(Math.round(ratio))} times`;
+  return `${ratio < 9.95 ? ratio.toFixed(1) : whole(Math.round(ratio))} times`;
 }
