@@ -158,7 +158,8 @@ def test_full_attention_is_estimated_where_it_takes_longer(tab, ask):
     shown = tab[".times"].text_content()
     assert re.search(r"full attention \(estimate\).*\d", shown)
     ratio = full["flops_full"] / full["flops"]
-    assert f"takes {ratio:.1f} times the operations" in shown
+    assert ratio > 10  # from there on it is said without decimals
+    assert f"takes {ratio:.0f} times the operations" in shown
 
 
 def test_the_mask_is_inserted_where_the_caret_is(tab):
