@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import shlex
-import subprocess
-import sys
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -324,48 +320,24 @@ def test_every_kind_of_projection_is_in_the_table(page):
         assert any(f"`{kind}`" in row for row in rows), kind
 
 
-# The site
+# The start page
 
 
-class Loaded(HTMLParser):
-    """What a browser loads with a page."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.urls: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        values = dict(attrs)
-        if tag in ("script", "img", "iframe", "source", "video"):
-            self.urls.append(values.get("src") or "")
-        elif tag == "link" and values.get("rel") not in ("canonical", "next", "prev"):
-            self.urls.append(values.get("href") or "")
+def test_the_start_page_leads_to_every_guide():
+    start = (ROOT / "docs/index.md").read_text(encoding="utf-8")
+    table = start.partition("## Where to go")[2].partition("\n## ")[0]
+    guides = {path.name for path in (ROOT / "docs/guides").glob("*.md")}
+    assert guides == set(re.findall(r"\(guides/([\w-]+\.md)[#)]", table)) | {"training.md"}
+    for name in guides:
+        assert f"guides/{name}" in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
 
 
-def test_the_site_builds_without_warnings_and_loads_nothing_from_elsewhere(tmp_path):
-    for package in ("mkdocs", "material", "mkdocstrings", "mkdocstrings_handlers"):
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: `make docs` installs and builds")
-    built = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert built.returncode == 0, built.stderr
-    pages = [page for page in tmp_path.rglob("*.html") if page.name != "report.html"]
-    assert len(pages) > 20
-    for page in pages:
-        parser = Loaded()
-        parser.feed(page.read_text(encoding="utf-8"))
-        assert not [url for url in parser.urls if re.match(r"(https?:)?//", url)], page
-    for style in tmp_path.rglob("*.css"):
-        assert not re.search(r"(?:url\(|@import)\s*['\"]?https?:", style.read_text("utf-8")), style
-    reference = (tmp_path / "api/core.html").read_text(encoding="utf-8")
-    for name in ("LinformerAttention", "resize_max_length", "num_kv_heads"):
-        assert name in reference
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_a_complexity_is_not_broken_over_lines(page):
+    text = re.sub(r"`[^`\n]*`", "", without_blocks(page))
+    for one in re.findall(r"(?<!\w)[OΘ]\((?:[^()]|\([^()]*\))*\)", text):
+        if "/" not in one:
+            assert not re.search(r"[ \n]", one), f"{one}: no-break spaces keep it on one line"
 
 
 def test_the_files_of_the_first_reading_stay_short():
