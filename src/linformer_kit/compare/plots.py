@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..figures.figure import Scale
     from .verdict import Group
 
-COLOURS = (OURS[0], OURS[2], *OTHERS)
+COLOURS = (*OURS[:2], *OTHERS)
 METRICS = ("perplexity", "bits_per_byte", "f1", "ndcg@10", "accuracy", "macro_f1")
 LOGARITHMIC = ("perplexity",)
 COSTS = {  # field of a record: title and unit of its axis
