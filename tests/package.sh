@@ -27,7 +27,7 @@ tail -n 1 ../collected.txt
 echo 'The sdist: tests of its own source and pages'
 PYTHONPATH=src "$developer" -c "import linformer_kit as kit; assert kit.__file__.startswith('$PWD/'), kit.__file__"
 PYTHONPATH=src "$developer" -m pytest -p no:cacheprovider -q -n logical --dist worksteal \
-  tests/test_docs.py tests/config tests/benchmarks -m 'not slow'
+  tests/test_docs.py tests/test_site.py tests/test_pictures.py tests/config tests/benchmarks -m 'not slow'
 
 echo 'The wheel: tests of what is installed'
 "$built/venv/bin/python" -c "import linformer_kit as kit; assert kit.__file__.startswith('$built/venv/'), kit.__file__"
