@@ -16,9 +16,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from linformer_kit.data.files import MB
 from linformer_kit.predict import file_job
 from linformer_kit.predict.answers import Options, Predictor, predict_texts
 from linformer_kit.predict.file_job import Progress, predict_file
+from linformer_kit.predict.inputs import Input
 from linformer_kit.predict.journal import Journal
 from linformer_kit.predict.writers import LineWriter
 
@@ -284,6 +286,30 @@ def test_bad_rows_of_csv_are_reported_with_their_numbers_and_the_others_are_answ
     assert b"\r\n" in (tmp_path / "out.csv").read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("last", "answered"),
+    [("", 0), ('\xff"', 0), ('"x', 0), ('"', 1)],  # the last two records would be one of 3 columns
+)
+def test_quotes_that_are_not_closed_are_read_in_linear_time(tmp_path, monkeypatch, last, answered):
+    """Each line leaves a quote open, whether it is read within quotes or not."""
+    count, decoded = 12_000, []
+    lines = ["id,text,note", *['x","abc'] * count, last]
+    (tmp_path / "in.csv").write_bytes("\n".join(lines).encode("latin-1"))
+    source = Input(str(tmp_path / "in.csv"), "text", "csv", MB, lambda value: value)
+    original = Input._decoded
+    monkeypatch.setattr(
+        Input, "_decoded", lambda *given: decoded.append(given[1]) or original(*given)
+    )
+    rows = list(source.open())
+    assert len(decoded) < 6 * count
+    assert sum(row.problem is None for row in rows) == answered
+    places = [f"line {number}" for number in range(2, len(lines) + 1 - answered)]
+    assert [row.place for row in rows][: count - 1] == places[: count - 1]
+    if answered:
+        assert "as the header has: got 12001. Add" in rows[0].problem
+        assert rows[-1].raw == ['x"', "abc\nx", "abc\n"]
+
+
 def test_bad_rows_of_json_lines_are_reported(runs, tmp_path):
     rows = [
         '{"text": "good dog"}', "{not json", "[1]", '{"other": "x"}', '{"text": null}',
@@ -421,6 +447,19 @@ def test_answers_so_far_that_are_cut_are_not_continued(runs, tmp_path, monkeypat
     with pytest.raises(ValueError, match="holds fewer answers than"):
         answer(folder, source, out)
     assert {p: p.read_bytes() for p in partial.parent.rglob("*") if p.is_file()} == before
+
+
+def test_the_first_line_comes_at_once_and_the_first_answers_are_safe_early(runs, tmp_path):
+    source, told = write(tmp_path / "in.csv", ["a cat runs"] * 400), []
+    journal = tmp_path / "out.csv.predict.json"
+
+    def tell(progress):
+        told.append((progress.rows, json.loads(journal.read_text())["totals"]["rows"]))
+
+    answer(runs("classify"), source, tmp_path / "out.csv", tell=tell)
+    assert told[0] == (0, 0)
+    assert 0 < told[1][0] == told[1][1] < 40  # a batch of 64 tokens, where later pools have 16
+    assert told[2][0] - told[1][0] > 8 * told[1][0]
 
 
 def test_what_is_drawn_does_not_depend_on_where_a_job_was_killed(runs, tmp_path, monkeypatch):

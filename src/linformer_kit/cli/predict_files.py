@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ..runs.folder import RunFolder
 
 EVERY = 10.0  # seconds between two lines of progress
+EARLY = 2  # lines at once: before the first pool, and after it
 
 
 def answer_file(
@@ -41,15 +42,15 @@ def answer_file(
 
     if file_format not in (None, "auto", *FORMATS):
         raise UserError(f"--format must be one of {', '.join(FORMATS)}: got {file_format!r}.")
-    predictor = Predictor(
-        folder,
-        which=which,
-        options=Options(**{"top": 1} | options),
-        onnx=onnx,
-        on_overflow=on_overflow,
-        tokens_per_batch=tokens_per_batch or TOKENS_PER_BATCH,
-    )
     with _progress() as tell:
+        predictor = Predictor(
+            folder,
+            which=which,
+            options=Options(**{"top": 1} | options),
+            onnx=onnx,
+            on_overflow=on_overflow,
+            tokens_per_batch=tokens_per_batch or TOKENS_PER_BATCH,
+        )
         totals = predict_file(
             predictor,
             folder.config(),
@@ -70,19 +71,20 @@ def answer_file(
 def _progress() -> Iterator[Callable[["Progress"], None]]:
     """A bar on a terminal; elsewhere a line on standard error now and then."""
     if not sys.stderr.isatty():
-        last = time.monotonic()
+        typer.echo("predict: loading the model", err=True)
+        lines, last = 0, 0.0
 
         def tell_line(progress: "Progress") -> None:
-            nonlocal last
-            if time.monotonic() - last > EVERY:
-                last = time.monotonic()
+            nonlocal lines, last
+            if lines < EARLY or time.monotonic() - last > EVERY:
+                lines, last = lines + 1, time.monotonic()
                 typer.echo(progress.line(), err=True)
 
         yield tell_line
         return
     columns = (BarColumn(), TextColumn("{task.description}"))
     with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=None)
+        task = bar.add_task("predict: loading the model", total=None)
 
         def tell(progress: "Progress") -> None:
             bar.update(

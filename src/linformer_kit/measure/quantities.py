@@ -29,6 +29,11 @@ def size(value: int | None) -> str:
     return f"{value / 1e6:.1f} MB"
 
 
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number with its noun: "1 row", "2,000 rows"."""
+    return f"{number:,} {one if number == 1 else many or f'{one}s'}"
+
+
 def ratio(value: float | None) -> str:
     if value is None:
         return "-"

@@ -2,7 +2,8 @@
 
 Rows are read until their pieces fill a pool of `POOL` batches; the pool is answered in batches
 sorted by length, written in the order of the rows, and committed. So memory is bounded by a pool
-and one text, and a killed job repeats one pool at most.
+and one text, and a killed job repeats one pool at most. The first pool of a process is one batch:
+some answers are on the disk early.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ..data.files import MB, PACKED
 from ..data.records import BY_SUFFIX
 from ..errors import UserError, user_input
 from ..machine_memory import release_freed_memory
+from ..measure import quantities
 from ..runs.manifest import MANIFEST
 from .inputs import FORMATS, STDIN, Input, Row, kind_of_input
 from .journal import NAME_ANOTHER, Journal, locked, partial_of
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from .tasks import Question
 
 POOL = 16  # batches that are sorted together
-ROWS = 4096  # of a pool at most
+ROWS = 256  # for each of them at most
 TOKENS = ("tokens_read", "tokens_total")
 ERROR = "prediction_error"
 MATRIX = "npy"
@@ -55,11 +57,11 @@ class Progress:
 
     def line(self) -> str:
         """For a log."""
-        rate = self.tokens / max(self.seconds, 1e-9)
         left = self.left
         share = f"{100 * self.done / self.total:.0f} %, " if self.total else ""
+        rate = f", {self.tokens / max(self.seconds, 1e-9):,.0f} tokens/s" if self.tokens else ""
         known = "" if left is None else f", about {_duration(left)} left"
-        return f"predict: {share}{self.rows:,} rows, {rate:,.0f} tokens/s{known}"
+        return f"predict: {share}{quantities.count(self.rows, 'row')}{rate}{known}"
 
     @property
     def left(self) -> float | None:
@@ -150,20 +152,24 @@ class _Job:
     def run(self, rows: Iterator[Row]) -> None:
         begun, started = self.source.done, time.monotonic()
         before, totals = self.journal.totals.tokens_total, self.journal.totals
+
+        def tell() -> None:
+            done = (self.source.done, self.source.total, begun)
+            seconds = time.monotonic() - started
+            self.tell(Progress(totals.rows, totals.tokens_total - before, seconds, *done))
+
+        tell()
         for pool in self._pools(rows):
             self._answer(pool)
             self.journal.position = self.writer.commit()
             self.journal.save()
-            done = (self.source.done, self.source.total, begun)
-            seconds = time.monotonic() - started
-            self.tell(Progress(totals.rows, totals.tokens_total - before, seconds, *done))
+            tell()
         self.journal.position = self.writer.commit()
 
     def _pools(self, rows: Iterator[Row]) -> Iterator[list[tuple[Row, Question | None]]]:
         """Rows with their questions, a pool at a time; a problem is in the row."""
         pool: list[tuple[Row, Question | None]] = []
-        tokens, size = 0, 0
-        limit = POOL * self.predictor.tokens_per_batch
+        tokens, size, batches = 0, 0, 1
         for row in rows:
             note(self.journal, row)
             question = None
@@ -177,9 +183,10 @@ class _Job:
             before, size = size, size + len(row.text or "")
             if size // MB > before // MB:  # what the tokenizer has freed
                 release_freed_memory()
-            if tokens >= limit or len(pool) >= ROWS or size >= MB * POOL:
+            full = tokens >= batches * self.predictor.tokens_per_batch
+            if full or len(pool) >= batches * ROWS or size >= batches * MB:
                 yield pool
-                pool, tokens, size = [], 0, 0
+                pool, tokens, size, batches = [], 0, 0, POOL
         if pool:
             yield pool
 

@@ -317,6 +317,10 @@ class Input:
 class _Records:
     """The records of CSV or TSV. After a quote that is not closed, reading resumes at the next
     line.
+
+    What comes of a line within quotes does not depend on where they were opened. So of the lines
+    that a broken record took in, one that opens quotes of its own ends in the same way, and is not
+    read to that end again: time grows linearly with the number of lines.
     """
 
     def __init__(self, source: Input, lines: Iterator[tuple[int, bytes | None]]) -> None:
@@ -326,6 +330,8 @@ class _Records:
         self._again: deque[tuple[int, bytes | None]] = deque()
         self._taken: list[tuple[int, bytes | None]] = []  # the lines of the record under way
         self._broken: str | None = None
+        self._open_problem: str | None = None  # of quotes that are open in the lines of `_again`
+        self._open_fields: dict[int, int] = {}  # or line -> fields to the end of the record
         self._reader = self._new_reader()
         self._width = 0
         self.line_end = "\n"
@@ -342,6 +348,10 @@ class _Records:
     def _feed(self) -> Iterator[str]:
         size = 0
         while True:
+            if len(self._taken) == 1 and self._again:
+                self._broken = self._problem_of_open_quotes()
+                if self._broken is not None:
+                    return
             item = self._again.popleft() if self._again else next(self._lines, None)
             if item is None:
                 return
@@ -373,19 +383,40 @@ class _Records:
                     continue  # a blank line
                 row = [""]  # TSV has no quotes: this is how its one column is empty
             if problem is None and row is not None and self._width and len(row) != self._width:
-                problem = (
-                    f"it must have {self._width} fields, as the header has: got {len(row)}. "
-                    f"{self._ragged}"
-                )
+                problem = self._about_width(len(row))
             if problem is not None or row is None:
                 # Only the first line is given up: a quote in it may have taken in the others.
-                self._again.extendleft(reversed(self._taken[1:]))
+                rest = self._taken[1:]
+                if rest:
+                    self._open_problem = problem
+                    self._open_fields = {} if row is None else self._fields_within_quotes(rest)
+                self._again.extendleft(reversed(rest))
                 self._reader = self._new_reader()
                 return Row(f"line {start}", None, None, problem)
             if not self._width:
                 self._width = len(row)
                 self.line_end = "\r\n" if (first or b"").endswith(b"\r\n") else "\n"
             return Row(f"line {start}", None, row)
+
+    def _about_width(self, fields: int) -> str:
+        return f"it must have {self._width} fields, as the header has: got {fields}. {self._ragged}"
+
+    def _fields_within_quotes(self, lines: list[tuple[int, bytes | None]]) -> dict[int, int]:
+        """The fields that begin in a line, read within quotes, and in those after it."""
+        found, fields = {}, 0
+        for number, line in reversed(lines):
+            row = next(csv.reader([f'"{self._source._decoded(number, line)}']))
+            fields += len(row) - 1
+            found[number] = fields
+        return found
+
+    def _problem_of_open_quotes(self) -> str | None:
+        """The problem of a record that opens quotes in its one line so far, if it is known."""
+        if not self._open_fields:
+            return self._open_problem
+        row = next(csv.reader([self._source._decoded(*self._taken[0])]))
+        fields = len(row) + self._open_fields[self._again[0][0]]
+        return None if fields == self._width else self._about_width(fields)
 
 
 def kind_of_input(name: str, asked: Format) -> Format:
