@@ -30,8 +30,9 @@ from linformer_kit.analysis.needle import NeedleOptions, needle_test
 from linformer_kit.convert.conversion import Conversion, run_conversion
 from linformer_kit.data.builtin.needle import haystack, needles
 from linformer_kit.measure.machine import describe
+from linformer_kit.search.build import update
 from linformer_kit.search.embedder import Embedder
-from linformer_kit.search.index import Index, update
+from linformer_kit.search.index import Index
 from linformer_kit.search.passages import passage_text
 
 torch.set_num_threads(1)

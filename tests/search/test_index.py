@@ -13,9 +13,11 @@ import pytest
 import tokenizers
 
 from linformer_kit.errors import UserError
+from linformer_kit.search import build as builds
 from linformer_kit.search import index as indexes
+from linformer_kit.search.build import update
 from linformer_kit.search.embedder import Embedder
-from linformer_kit.search.index import Index, update
+from linformer_kit.search.index import Index
 from linformer_kit.search.passages import passage_text
 
 from .conftest import save_model
@@ -26,9 +28,9 @@ def embedder(model):
     return Embedder(model)
 
 
-def build(documents, out, embedder):
+def build(documents, out, embedder, **options):
     said = []
-    changes = update(documents, out, embedder, passage=12, say=said.append)
+    changes = update(documents, out, embedder, passage=12, say=said.append, **options)
     return changes, said
 
 
@@ -58,6 +60,7 @@ def test_a_passage_is_found_by_its_own_text(embedder, documents, tmp_path):
     assert (changes.new, changes.removed) == (3, 0)
     assert "1 of 4 files are not read" in said[0]
     assert "photo.png" in said[0]
+    assert "3 of 3 documents to read, 0.0 MB." in said[1]
     found = Index(tmp_path / "i")
     vector, _ = embedder.query("two bird three bird")
     best = found.search(vector, 3)
@@ -100,17 +103,24 @@ def test_what_cannot_be_read_is_said_and_the_rest_is_indexed(embedder, documents
     assert len(Index(tmp_path / "i").about["documents"]) == 3
 
 
-def test_links_are_followed_and_what_is_no_file_is_named(embedder, documents, tmp_path):
+def test_links_out_of_the_folder_are_named_and_what_is_no_file(embedder, documents, tmp_path):
     linked = tmp_path / "linked"
     linked.mkdir()
     (linked / "far.txt").write_text("the river of the hill")
     (documents / "folder").symlink_to(linked)
     (documents / "again").symlink_to(documents)
     (documents / "gone.txt").symlink_to("nowhere.txt")
+    (documents / "loop.txt").symlink_to("loop.txt")
+    (documents / "near.txt").symlink_to("sub/cat.md")
+    (documents / "sub/far.txt").symlink_to(linked / "far.txt")
     os.mkfifo(documents / "pipe.txt")
-    _, said = build(documents, tmp_path / "i", embedder)
-    listed = [one["path"] for one in Index(tmp_path / "i").about["documents"]]
-    assert listed == ["bird.txt", "dog.txt", "folder/far.txt", "sub/cat.md"]
+    inside = ["bird.txt", "dog.txt", "near.txt", "sub/cat.md"]
+    for follow, paths in ((False, []), (True, ["folder/far.txt", "sub/far.txt"])):
+        _, said = build(documents, tmp_path / "i", embedder, follow_links=follow)
+        listed = [one["path"] for one in Index(tmp_path / "i").about["documents"]]
+        assert listed == sorted([*inside, *paths])
+        links = f"2 links lead out of {documents} and are not followed: folder, sub/far.txt."
+        assert any(line.startswith(links) for line in said) == (not follow)
     assert any("gone.txt: not read" in line and "does not exist" in line for line in said)
     assert any("pipe.txt: not read" in line and "a FIFO" in line for line in said)
 
@@ -134,6 +144,32 @@ def test_a_document_that_is_empty_now_counts_as_removed(embedder, documents, tmp
     (documents / "dog.txt").write_text("")
     changes, _ = build(documents, tmp_path / "i", embedder)
     assert (changes.removed, changes.unchanged) == (1, 2)
+
+
+def test_that_most_documents_are_gone_has_to_be_confirmed(embedder, documents, tmp_path):
+    out = tmp_path / "i"
+    build(documents, out, embedder)
+    before = (out / "index.json").read_bytes()
+    documents.rename(tmp_path / "old")
+    documents.mkdir()
+    (documents / "tree.txt").write_text("the tree of the hill")
+    (documents / "hound.txt").write_bytes((tmp_path / "old/dog.txt").read_bytes())
+    with pytest.raises(UserError) as refused:
+        build(documents, out, embedder)
+    gone = f"2 of the 3 documents of the index {out} are gone from {documents}"
+    assert f"{gone} (bird.txt, sub/cat.md): nothing is changed." in str(refused.value)
+    assert "--allow-removals" in str(refused.value)
+    assert (out / "index.json").read_bytes() == before
+    changes, _ = build(documents, out, embedder, allow_removals=True)
+    assert (changes.new, changes.removed) == (2, 3)
+
+
+def test_tokens_are_counted_once_though_passages_overlap(embedder, tmp_path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents/a.txt").write_text("dog " * 100)
+    changes, _ = build(tmp_path / "documents", tmp_path / "i", embedder)
+    assert changes.tokens == 102  # with <s> and </s>
+    assert Index(tmp_path / "i").about["documents"][0]["tokens"] == 102
 
 
 def test_text_without_a_token_is_said_and_no_query(embedder, documents, tmp_path, monkeypatch):
@@ -233,8 +269,8 @@ def test_files_of_two_builds_are_refused(embedder, documents, tmp_path):
 def test_an_index_without_digests_is_read_and_brought_up_to_date(embedder, documents, tmp_path):
     out = tmp_path / "i"
     build(documents, out, embedder)
-    about = json.loads((out / "index.json").read_text())
-    del about["digests"], about["replaces"]
+    about = json.loads((out / "index.json").read_text()) | {"version": 1}
+    del about["digests"], about["replaces"], about["digest"]
     (out / "index.json").write_text(json.dumps(about))
     (out / ".lock").unlink()
     (out / "graph-1.usearch").write_text("mine")
@@ -279,7 +315,8 @@ def test_a_build_without_text_leaves_no_folder(embedder, tmp_path):
 def test_the_graph_finds_what_exact_search_finds(embedder, documents, tmp_path, monkeypatch):
     pytest.importorskip("usearch")
     build(documents, tmp_path / "exact", embedder)
-    monkeypatch.setattr(indexes, "EXACT", 0)
+    for module in (builds, indexes):
+        monkeypatch.setattr(module, "EXACT", 0)
     build(documents, tmp_path / "graph", embedder)
     assert list((tmp_path / "graph").glob("graph-*.usearch"))
     vector, _ = embedder.query("the old tree")
@@ -288,4 +325,4 @@ def test_the_graph_finds_what_exact_search_finds(embedder, documents, tmp_path, 
     (graph,) = (tmp_path / "graph").glob("graph-*.usearch")
     graph.write_bytes(graph.read_bytes() + b"x")
     with pytest.raises(UserError, match=r"graph-1\.usearch must have the digest"):
-        Index(tmp_path / "graph").search(vector, 3)
+        Index(tmp_path / "graph")

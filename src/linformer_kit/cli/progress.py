@@ -1,4 +1,4 @@
-"""The progress of reading a corpus."""
+"""The progress of reading a corpus or documents."""
 
 import sys
 import time
@@ -7,7 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
 
 @contextmanager
@@ -21,6 +28,7 @@ def corpus_progress() -> Iterator[Callable[[str, int, int], None]]:
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
+        TimeRemainingColumn(),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task: Any = None
@@ -37,13 +45,20 @@ def corpus_progress() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def _progress_lines() -> Callable[[str, int, int], None]:
-    last = time.monotonic()
+    begun = last = time.monotonic()
+    before = 0
 
     def tell(what: str, done: int, total: int) -> None:
-        nonlocal last
+        nonlocal begun, last, before
+        if done < before:  # the next part begins
+            begun = time.monotonic()
+        before = done
         if time.monotonic() - last > 5:
+            from ..measure.cells import time_left  # imports torch
+
             last = time.monotonic()
             share = f"{100 * done / total:.0f} %, " if total else ""
-            sys.stderr.write(f"{what}: {share}{done / 1e6:,.0f} MB\n")
+            left = time_left(last - begun, [done, total - done], 1) if total else ""
+            sys.stderr.write(f"{what}: {share}{done / 1e6:,.1f} MB{left}\n")
 
     return tell

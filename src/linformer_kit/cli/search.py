@@ -6,11 +6,18 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.text import Text
 
 from ..config import limits
 from ..errors import UserError
 from ..outputs import escaped
+from .border import one_line
 from .libraries import install_hint, silence_libraries
+from .progress import corpus_progress
+
+SHOWN = 300  # characters of a passage on a terminal
+INDENT = "    "
 
 
 def index(
@@ -35,25 +42,50 @@ def index(
             "another folder are refused.",
         ),
     ] = False,
+    follow_links: Annotated[
+        bool, typer.Option("--follow-links", help="Also read what links out of the folder lead to.")
+    ] = False,
+    allow_removals: Annotated[
+        bool,
+        typer.Option(
+            "--allow-removals",
+            help="Update the index even if more than half of its documents are gone.",
+        ),
+    ] = False,
 ) -> None:
     """Build the index of a folder of documents, or bring it up to date."""
     with install_hint():
         silence_libraries()
+        from ..search.build import update
         from ..search.embedder import PASSAGE, Embedder
-        from ..search.index import Index, update
+        from ..search.folder import FINISHED
+        from ..search.index import Index
 
         embedder = Embedder(model)
         chosen = min(PASSAGE, embedder.longest) if passage is None else passage
         if chosen > embedder.longest:
             raise UserError(f"--passage must be at most {embedder.longest}, what the model reads.")
-        changes = update(
-            documents,
-            out,
-            embedder,
-            passage=chosen,
-            say=lambda line: typer.echo(f"linformer: {line}", err=True),
-            documents_moved=documents_moved,
-        )
+        try:
+            with corpus_progress() as tell:
+                changes = update(
+                    documents,
+                    out,
+                    embedder,
+                    passage=chosen,
+                    say=lambda line: typer.echo(one_line(f"linformer: {line}"), err=True),
+                    tell=lambda what, done, total: tell(f"index: {what}", done, total),
+                    documents_moved=documents_moved,
+                    follow_links=follow_links,
+                    allow_removals=allow_removals,
+                )
+        except KeyboardInterrupt:
+            if (out / FINISHED).exists():
+                typer.echo(
+                    f"linformer: the documents that were read are kept in {out}. The same command "
+                    "resumes.",
+                    err=True,
+                )
+            raise
         made = Index(out)
     typer.echo(
         f"{out}: {len(made.about['documents']):,} documents, {len(made.places):,} passages; "
@@ -78,18 +110,27 @@ def search(
         from ..search.passages import passage_text
 
         found = Index(folder)
-        embedder = Embedder(Path(found.about["model"]["folder"]) if model is None else model)
+        made_by = Path(found.about["model"]["folder"])
+        if model is None and not made_by.is_dir():
+            raise UserError(
+                f"the model of the index, {made_by}, is gone. Say where it is now with --model."
+            )
+        embedder = Embedder(model or made_by)
         found.check_model(embedder)
         vector, note = embedder.query(query)
+        console = Console()
         if note is not None:
             typer.echo(f"linformer: {note}", err=True)
         for hit in found.search(vector, top):
-            text, problem = passage_text(found, hit)
+            people = sys.stdout.isatty()
+            text, problem = passage_text(found, hit, longest=SHOWN if people else None)
             if problem is not None:
-                typer.echo(f"linformer: {problem}", err=True)
-            if sys.stdout.isatty():
-                typer.echo(escaped(f"{hit.score:.3f}  {hit.path}  {hit.start}-{hit.end}"))
-                typer.echo(f"    {' '.join((text or '').split())[:300]}")
+                typer.echo(one_line(f"linformer: {problem}"), err=True)
+            if people:
+                line = f"{hit.score:.3f}  {hit.path}  {hit.start}-{hit.end}"
+                typer.echo(one_line(escaped(line)))
+                for row in Text(one_line(text or "")).wrap(console, console.width - len(INDENT)):
+                    typer.echo(f"{INDENT}{row.plain.rstrip()}")
             else:
                 line = json.dumps({**hit._asdict(), "passage": text}, ensure_ascii=False)
                 typer.echo(escaped(line))

@@ -92,15 +92,25 @@ def left_out(source: str) -> list[Path]:
         return sorted(each for each in below(path) if kind_of(each) not in SUFFIXES)
 
 
-def below(folder: Path) -> Iterator[Path]:
+def below(folder: Path, *, leaving: list[Path] | None = None) -> Iterator[Path]:
     """Everything in a folder and below it that is no folder.
 
-    Links to folders are followed, each folder is read once.
+    Links to folders are followed, each folder is read once. With a list `leaving`, links that lead
+    out of the folder are added to it instead.
     """
 
     def refuse(error: OSError) -> None:
         raise error
 
+    def stays(path: Path) -> bool:
+        if leaving is None or not path.is_symlink():
+            return True
+        if Path(os.path.realpath(path)).is_relative_to(root):  # resolve() raises on a loop
+            return True
+        leaving.append(path)
+        return False
+
+    root = folder.resolve()
     seen: set[tuple[int, int]] = set()
     for name, folders, names in os.walk(folder, onerror=refuse, followlinks=True):
         status = Path(name).stat()
@@ -108,8 +118,8 @@ def below(folder: Path) -> Iterator[Path]:
             folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        folders.sort()
-        yield from (Path(name, file) for file in names)
+        folders[:] = sorted(one for one in folders if stays(Path(name, one)))
+        yield from (path for file in names if stays(path := Path(name, file)))
 
 
 def kind_of(path: Path) -> str:

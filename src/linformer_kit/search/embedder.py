@@ -21,7 +21,7 @@ from ..models.sentence_files import MODULES
 from ..runs.folder import RunFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
 PASSAGE = 256  # tokens of a passage, where the model reads as many
@@ -35,6 +35,13 @@ class Passage(NamedTuple):
     start: int
     end: int
     ids: np.ndarray
+    first: int  # of its tokens in the document
+
+
+def tokens_of(passages: Sequence[Passage]) -> int:
+    """The tokens of a document in its frame, each counted once: passages overlap."""
+    last = passages[-1]
+    return last.first + len(last.ids)
 
 
 def model_folder(path: Path, *, plain: bool = False) -> Path:
@@ -111,11 +118,13 @@ class Embedder:
             offsets = encoding.offsets[piece.start : piece.stop]
             ids = np.asarray(self.frame(encoding.ids[piece.start : piece.stop]))
             start, end = offsets[0][0], max(stop for _, stop in offsets)
-            found.append(Passage(start, end, ids))
+            found.append(Passage(start, end, ids, piece.start))
         return found
 
-    def vectors(self, rows: Sequence[np.ndarray]) -> np.ndarray:
-        """(B, M) in float32, of rows of token ids; batched by length."""
+    def vectors(
+        self, rows: Sequence[np.ndarray], tell: Callable[[int], None] = lambda done: None
+    ) -> np.ndarray:
+        """(B, M) in float32, of rows of token ids; batched by length. `tell` gets those done."""
         import torch
 
         found = np.zeros((len(rows), self.size), dtype=np.float32)
@@ -132,6 +141,7 @@ class Embedder:
             with torch.no_grad():
                 made = self.model(batch)["sentence_embedding"].float()
             found[some] = torch.nn.functional.normalize(made, dim=-1).numpy()
+            tell(at)
         return found
 
     def query(self, text: str) -> tuple[np.ndarray, str | None]:

@@ -1,28 +1,34 @@
 """The files of an index folder: one writer at a time, generations, and what a killed build left.
 
-index.json                what the index is of, its generation, and the digests of its arrays
+index.json                what the index is of, its generation, and the digests of its arrays and
+                          of itself
 vectors-<generation>.npy  (P, M) float32
 places-<generation>.npy   (P, 3) document, first character, end
 graph-<generation>.usearch  the graph of approximate search, if there is one
+.finished.jsonl           the documents that an unfinished build has read, one a line
 .lock                     held while the index is built
 
 A build writes its arrays under temporary names (`.saving-<process>-...`), then an index.json with
 their digests under such a name too. Only then do the arrays get their final names, of a generation
 that no file has, and index.json last, in one atomic step. A build that is killed at any time
 therefore leaves files that are known by a temporary name or by their digest. These are removed by
-the next build; nothing else in the folder is touched.
+the next build; nothing else in the folder is touched. What it had read is in .finished.jsonl, of
+which every whole line is used again.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import itertools
 import json
 import os
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..data.files import size_of
 from ..errors import UserError, user_input
 from ..outputs import MAKE_ROOM, STAGING, file_digest, json_bytes, staged_name
 from ..runs.lock import HOLDER, LOCK, lock_run
@@ -32,12 +38,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 INDEX = "index.json"
+FINISHED = ".finished.jsonl"
+FINISHED_KIND = "linformer finished document"
 ARRAYS = {"vectors": ".npy", "places": ".npy", "graph": ".usearch"}
 STAGED = (INDEX, *(f"{kind}{suffix}" for kind, suffix in ARRAYS.items()))
 
 
 def array_path(folder: Path, kind: str, generation: int) -> Path:
     return folder / f"{kind}-{generation}{ARRAYS[kind]}"
+
+
+def own_digest(about: Mapping[str, Any]) -> str:
+    """Of all that index.json says, but for this digest."""
+    content = json_bytes({name: value for name, value in about.items() if name != "digest"})
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
 def check_digest(path: Path, expected: str | None) -> None:
@@ -61,7 +75,7 @@ def locked(folder: Path) -> Iterator[None]:
         try:
             yield
         except BaseException:
-            if new and not (folder / INDEX).exists():
+            if new and not any((folder / name).exists() for name in (INDEX, FINISHED)):
                 for name in (HOLDER, LOCK):
                     (folder / name).unlink(missing_ok=True)
                 with suppress(OSError):  # not empty
@@ -89,7 +103,7 @@ def _check_ours(folder: Path) -> None:
 def check_new(folder: Path) -> None:
     """Refuse a folder without index.json that holds more than a killed build leaves. Locked."""
     with user_input(f"cannot write to {folder}"):
-        ours = {*leftovers(folder), folder / LOCK, folder / HOLDER}
+        ours = {*leftovers(folder), *(folder / name for name in (LOCK, HOLDER, FINISHED))}
         if not ours.issuperset(folder.iterdir()):
             raise _not_ours(folder)
 
@@ -167,6 +181,7 @@ def write(
             digests = {kind: file_digest(path) for kind, path in staged.items()}
             generation = _free_generation(folder, 1 if before is None else before["generation"] + 1)
             about = {**about, "generation": generation, "digests": digests, "replaces": before}
+            about["digest"] = own_digest(about)
             staging[INDEX].write_bytes(json_bytes(about))
             _sync(staging[INDEX])
             for kind, path in staged.items():
@@ -200,3 +215,86 @@ def _sync(path: Path) -> None:
     """Wait until a file is on the disk."""
     with path.open("r+b") as file:
         os.fsync(file.fileno())
+
+
+class Content(NamedTuple):
+    """What the index holds of a document."""
+
+    vectors: np.ndarray  # (P, M) float32
+    spans: np.ndarray  # (P, 2) first character, end
+    tokens: int
+
+
+class FinishedDocuments:
+    """The documents that builds have read which did not come to their end, by their digests.
+
+    `key` stands for the model and all options that vectors depend on; lines of another key, damaged
+    lines and one that a kill has torn are not used.
+    """
+
+    def __init__(self, folder: Path, key: str, size: int) -> None:
+        self.path = folder / FINISHED
+        self.key = key
+        self.known: dict[str, Content] = {}
+        if not os.path.lexists(self.path):
+            return
+        size_of(self.path)
+        if self.path.is_symlink():
+            raise self._not_ours()
+        whole, begin = True, json.dumps({"kind": FINISHED_KIND})[:-1].encode()
+        with user_input(f"cannot read {self.path}"), self.path.open("rb") as lines:
+            for line in lines:
+                whole = line.endswith(b"\n")
+                if not (line.startswith(begin) or begin.startswith(line.strip())):
+                    raise self._not_ours()
+                if (found := _content(line, key, size)) is not None:
+                    self.known[found[0]] = found[1]
+        if not whole:
+            with self._writing() as file:
+                file.write(b"\n")
+
+    def _not_ours(self) -> UserError:
+        return UserError(
+            f"{self.path} must hold the documents that an unfinished build has read: got something "
+            "else, which is left alone. Move it, or name another folder with --out."
+        )
+
+    def add(self, document: str, content: Content) -> None:
+        record = {
+            "kind": FINISHED_KIND,
+            "key": self.key,
+            "document": document,
+            "tokens": content.tokens,
+            "spans": content.spans.tolist(),
+            "vectors": base64.b64encode(content.vectors.astype("<f4").tobytes()).decode(),
+        }
+        line = json.dumps({**record, "digest": own_digest(record)})
+        with self._writing() as file:
+            file.write(f"{line}\n".encode())
+        self.known[document] = content
+
+    @contextmanager
+    def _writing(self) -> Iterator[IO[bytes]]:
+        with (
+            user_input(f"cannot write {self.path}", remedy=MAKE_ROOM),
+            self.path.open("ab") as file,
+        ):
+            yield file
+
+    def remove(self) -> None:
+        """All of them are in the index now."""
+        with user_input(f"cannot remove {self.path}"):
+            self.path.unlink(missing_ok=True)
+
+
+def _content(line: bytes, key: str, size: int) -> tuple[str, Content] | None:
+    """A document and its content; None if the line is damaged or of another key."""
+    try:
+        record = json.loads(line)
+        if record["digest"] != own_digest(record) or record["key"] != key:
+            return None
+        vectors = np.frombuffer(base64.b64decode(record["vectors"]), "<f4").reshape(-1, size)
+    except (ValueError, KeyError, RecursionError):
+        return None
+    spans = np.array(record["spans"], dtype=np.int64).reshape(-1, 2)
+    return record["document"], Content(vectors.astype(np.float32), spans, record["tokens"])

@@ -6,37 +6,29 @@ above that a graph finds candidates.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..data import files
-from ..errors import UserError, reason_of, user_input
+from ..errors import UserError, user_input
 from ..outputs import file_digest
 from .folder import (
+    ARRAYS,
     INDEX,
     array_path,
     check_digest,
-    check_new,
-    locked,
-    remove_leftovers,
-    write,
+    own_digest,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from .embedder import Embedder
 
 KIND = "linformer search index"
-VERSION = 1
-TEXTS = (".txt", ".md", ".rst", ".text")
+VERSION = 2  # 1: without the digest of index.json
 EXACT = 50_000  # passages up to which every vector is compared
-SHOWN = 5
 BUILD_AGAIN = "Build it again: linformer index DOCUMENTS --model MODEL --out NEW_FOLDER."
 
 
@@ -47,17 +39,6 @@ class Hit(NamedTuple):
     start: int
     end: int
     score: float
-
-
-@dataclass
-class Changes:
-    """What an update has done."""
-
-    new: int = 0
-    changed: int = 0
-    removed: int = 0
-    unchanged: int = 0
-    tokens: int = 0  # read now
 
 
 class Index:
@@ -75,36 +56,77 @@ class Index:
                     before, self.about = self.about, read_about(folder)
                     if before["generation"] == self.about["generation"]:
                         raise
-            if len(self.vectors) != len(self.places) or self.vectors.ndim != 2:
-                raise ValueError("its files do not belong together")
+            self._check()
 
     def _open(self) -> None:
         self.vectors = self._array("vectors", np.float32)
         self.places = self._array("places", np.int64)
 
-    def _array(self, kind: str, dtype: Any) -> np.ndarray:
+        if "graph" in self._digests:
+            self._checked("graph")
+
+    @property
+    def _digests(self) -> dict[str, str]:
+        return self.about.get("digests", {})
+
+    def _checked(self, kind: str) -> Path:
         path = self.path(kind)
-        check_digest(path, self.about.get("digests", {}).get(kind))
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-        if array.dtype != dtype:
-            raise ValueError(f"{path.name} holds {array.dtype}")
+        path.stat()  # FileNotFoundError
+        files.size_of(path)  # a FIFO would block
+        check_digest(path, self._digests.get(kind))
+        return path
+
+    def _array(self, kind: str, dtype: Any) -> np.ndarray:
+        path = self._checked(kind)
+        array = np.lib.format.open_memmap(path, mode="r")
+        if array.dtype != dtype or array.ndim != 2:
+            raise ValueError(
+                f"{path.name} must hold a matrix of {np.dtype(dtype)}: got {array.dtype} in "
+                f"{array.ndim} dimensions"
+            )
         return array
 
+    def _check(self) -> None:
+        """Refuse arrays that no build has written, which an index without digests may have."""
+        rows, count = self.places, len(self.about["documents"])
+        if rows.shape != (len(self.vectors), 3):
+            raise ValueError(
+                f"its vectors and places must be of the same passages: got {self.vectors.shape} "
+                f"and {rows.shape}"
+            )
+        if not np.array_equal(np.unique(rows[:, 0]), np.arange(count)):
+            raise ValueError(f"its places must be of each of its {count:,} documents")
+        if not (np.all(rows[:, 1] >= 0) and np.all(rows[:, 1] <= rows[:, 2])):
+            raise ValueError("its places must begin at 0 or later, and before they end")
+        if not np.abs(self.vectors).max(initial=0.0) < 1.01:  # or NaN
+            raise ValueError("its vectors must have norm 1: got NaN or a larger component")
+
     def path(self, kind: str) -> Path:
-        return array_path(self.folder, kind, int(self.about["generation"]))
+        return array_path(self.folder, kind, self.about["generation"])
 
     def files(self) -> dict[str, Any]:
         """The generation with its digests, which index.json of earlier versions does not hold."""
-        digests = self.about.get("digests")
-        if digests is None:
+        digests = self._digests
+        if not digests:
             kinds = ["vectors", "places"] + ["graph"] * (len(self.vectors) > EXACT)
             paths = {kind: self.path(kind) for kind in kinds}
             digests = {kind: file_digest(path) for kind, path in paths.items() if path.is_file()}
-        return {"generation": int(self.about["generation"]), "digests": digests}
+        return {"generation": self.about["generation"], "digests": digests}
 
     def check_model(self, embedder: Embedder) -> None:
-        """Refuse a model that has not made this index."""
-        check_model(self.folder, self.about, embedder.digest(), str(embedder.folder))
+        """Refuse a model that has not made this index: it would hold vectors of two models."""
+        made_by = self.about["model"]
+        if made_by["digest"] != embedder.digest():
+            raise UserError(
+                f"the index {self.folder} was built by another model than {embedder.folder}: by "
+                f"{made_by['folder']}, with other weights or settings. Use that model, or build "
+                "another index."
+            )
+        if self.vectors.shape[1] != embedder.size:
+            raise UserError(
+                f"the vectors of the index {self.folder} must have the {embedder.size} components "
+                f"of its model: got {self.vectors.shape[1]}. {BUILD_AGAIN}"
+            )
 
     def search(self, vector: np.ndarray, top: int) -> list[Hit]:
         """The nearest passages, best first; of each document the best one."""
@@ -124,14 +146,13 @@ class Index:
 
     def _nearest(self, vector: np.ndarray, top: int) -> tuple[np.ndarray, np.ndarray]:
         """Rows by falling cosine: all of them, or some that a graph finds."""
-        graph = self.path("graph")
-        if len(self.vectors) <= EXACT or not graph.is_file():
+        if len(self.vectors) <= EXACT or "graph" not in self._digests:
             scores = self.vectors @ vector.astype(np.float32)
             order = np.argsort(-scores, kind="stable")
             return order, scores[order]
-        found = _graph(self.vectors.shape[1])
+        graph, found = self.path("graph"), new_graph(self.vectors.shape[1])
         with user_input(f"cannot read {graph}", remedy=BUILD_AGAIN):
-            check_digest(graph, self.about.get("digests", {}).get("graph"))
+            check_digest(graph, self._digests["graph"])  # a damaged one crashes its reader
             found.load(str(graph))
         near = found.search(vector.astype(np.float32), min(20 * top, len(self.vectors)))
         order = np.asarray(near.keys, dtype=np.int64)
@@ -139,188 +160,70 @@ class Index:
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """index.json of a folder that is an index."""
+    """index.json of a folder that is an index, with values as a build writes them."""
     if not (folder / INDEX).is_file():
         raise UserError(f"{folder} is no index: it has no {INDEX}. Build one with linformer index.")
-    with user_input(f"cannot read the index {folder}"):
+    with user_input(f"cannot read the index {folder}", remedy=BUILD_AGAIN):
         about = json.loads((folder / INDEX).read_bytes())
         if not isinstance(about, dict) or about.get("kind") != KIND:
             raise ValueError(f"{INDEX} is of something else")
-        if about["version"] != VERSION:
-            raise ValueError(f"it has version {about['version']}, and this reads {VERSION}")
+        version = _value(about, "version", int)
+        if version > VERSION:
+            raise ValueError(f"it has version {version}, and this reads up to {VERSION}")
+        if version > 1 and about["digest"] != (found := own_digest(about)):
+            raise ValueError(
+                f"{INDEX} must have the digest {about['digest']} that is in it: got {found}. It is "
+                "damaged, or was edited"
+            )
+        _check_about(about)
     return about
 
 
-def check_model(folder: Path, about: dict[str, Any], digest: str, name: str) -> None:
-    """Refuse vectors of two models in one index."""
-    if about["model"]["digest"] != digest:
-        raise UserError(
-            f"the index {folder} was built by another model than {name}: by "
-            f"{about['model']['folder']}, with other weights or settings. Use that model, or build "
-            "another index."
-        )
+def _check_about(about: dict[str, Any]) -> None:
+    _value(about, "source", str)
+    _value(about, "passage", int)
+    _value(about, "generation", int)
+    for name in ("folder", "digest"):
+        _value(_value(about, "model", dict), name, str)
+    if "digests" in about or about["version"] > 1:
+        digests = _value(about, "digests", dict)
+        for kind in {"vectors", "places", *digests}:
+            _value(digests, kind, str)
+            if kind not in ARRAYS:
+                raise ValueError(f"digests must be of {', '.join(ARRAYS)}: got {kind!r}")
+    paths = set()
+    for one in _value(about, "documents", list):
+        if not isinstance(one, dict):
+            raise ValueError(f"documents must hold objects: got {_short(one)}")
+        _value(one, "digest", str)
+        _value(one, "tokens", int)
+        path = Path(_value(one, "path", str))
+        if path.is_absolute() or ".." in path.parts or path in paths:
+            raise ValueError(f"each path must be one below the documents: got {_short(one)}")
+        paths.add(path)
 
 
-def update(
-    documents: Path,
-    folder: Path,
-    embedder: Embedder,
-    *,
-    passage: int,
-    say: Callable[[str], None],
-    tell: Callable[[int, int], None] = lambda done, total: None,
-    documents_moved: bool = False,
-) -> Changes:
-    """Make the index of a folder of documents, or bring it up to date by their contents.
-
-    An index is of one folder of documents; `documents_moved` says that this folder is now here.
-    """
-    if not documents.is_dir():
-        raise UserError(f"there is no folder {documents}.")
-    with locked(folder):
-        old = _known(folder, embedder, passage)
-        _check_source(folder, old, documents, moved=documents_moved)
-        remove_leftovers(folder)
-        return _build(documents, folder, embedder, old, passage=passage, say=say, tell=tell)
-
-
-def _build(
-    documents: Path,
-    folder: Path,
-    embedder: Embedder,
-    old: Index | None,
-    *,
-    passage: int,
-    say: Callable[[str], None],
-    tell: Callable[[int, int], None],
-) -> Changes:
-    kept: dict[str, dict[str, Any]] = {}
-    before: dict[str, str] = {}
-    for number, one in enumerate([] if old is None else old.about["documents"]):
-        kept.setdefault(one["digest"], {**one, "number": number})
-        before[one["path"]] = one["digest"]
-    found = _documents(documents, say)
-    changes = Changes(removed=len(set(before) - {name for name, _ in found}))
-    rows: list[np.ndarray] = []
-    places: list[np.ndarray] = []
-    listed: list[dict[str, Any]] = []
-    for done, (name, path) in enumerate(found):
-        tell(done, len(found))
-        try:
-            text = files.whole(path, files.Limits())
-        except UserError as error:
-            say(f"{name}: not read: {reason_of(error)}")
-            changes.removed += name in before
-            continue
-        digest = hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest()
-        if not text.strip():
-            say(f"{name}: not read: it is empty.")
-            changes.removed += name in before
-            continue
-        if old is not None and digest in kept:
-            here = old.places[:, 0] == kept[digest]["number"]
-            vectors, spans = old.vectors[here], old.places[here][:, 1:]
-            tokens = kept[digest]["tokens"]
-        else:
-            pieces = embedder.passages(text, passage)
-            if not pieces:
-                say(f"{name}: not read: it has no token for this model.")
-                changes.removed += name in before
-                continue
-            vectors = embedder.vectors([piece.ids for piece in pieces])
-            spans = np.array([(piece.start, piece.end) for piece in pieces], dtype=np.int64)
-            tokens = sum(len(piece.ids) for piece in pieces)
-            changes.tokens += tokens
-        if name not in before:
-            changes.new += 1
-        elif before[name] == digest:
-            changes.unchanged += 1
-        else:
-            changes.changed += 1
-        owner = np.full((len(spans), 1), len(listed), dtype=np.int64)
-        rows.append(np.asarray(vectors, dtype=np.float32))
-        places.append(np.concatenate([owner, spans], axis=1))
-        listed.append({"path": name, "digest": digest, "tokens": tokens})
-    if not listed:
-        raise UserError(f"{documents} holds no text to index.")
-    written = {
-        "kind": KIND,
-        "version": VERSION,
-        "source": str(documents.resolve()),
-        "passage": passage,
-        "model": {"folder": str(embedder.folder.resolve()), "digest": embedder.digest()},
-        "documents": listed,
-    }
-    vectors = np.concatenate(rows)
-    arrays: dict[str, Any] = {"vectors": vectors, "places": np.concatenate(places)}
-    if len(vectors) > EXACT:
-        arrays["graph"] = lambda path: _write_graph(path, vectors)
-    write(folder, written, arrays, None if old is None else old.files())
-    return changes
-
-
-def _known(folder: Path, embedder: Embedder, passage: int) -> Index | None:
-    """The index that is there already, by the same model; None if there is none yet."""
-    if not (folder / INDEX).is_file():
-        check_new(folder)
-        return None
-    about = read_about(folder)
-    check_model(folder, about, embedder.digest(), str(embedder.folder))
-    if about["passage"] != passage:
-        raise UserError(
-            f"the index {folder} has passages of {about['passage']} tokens: got {passage}. Use the "
-            "same, or build another index."
-        )
-    return Index(folder)
-
-
-def _check_source(folder: Path, old: Index | None, documents: Path, *, moved: bool) -> None:
-    """Refuse documents of another folder, which would replace all that is in the index."""
-    if old is None:
-        if moved:
-            raise UserError(
-                f"--documents-moved is for an index that exists: there is none in {folder}. Leave "
-                "the option out to build it."
-            )
-        return
-    with user_input(f"cannot read the index {folder}", remedy=BUILD_AGAIN):
-        source = Path(old.about["source"])
-    if moved or _same_folder(source, documents):
-        return
-    raise UserError(
-        f"the index {folder} is of the documents in {source}: got {documents.resolve()}. Name "
-        "another index with --out, or give --documents-moved if these are the same documents in "
-        "another place."
+def _value(holder: dict[str, Any], name: str, kind: Any) -> Any:
+    """A value of index.json: text without NUL, a number from 1 on, an object or a list."""
+    value: Any = holder[name]
+    good = (
+        isinstance(value, kind)
+        and not isinstance(value, bool)
+        and bool(value)
+        and not (kind is int and value < 1)
     )
+    if not good or (kind is str and "\0" in value):
+        words = {str: "text", int: "a number from 1 on", dict: "an object", list: "a list"}
+        raise ValueError(f"{name} must be {words[kind]}: got {_short(value)}")
+    return value
 
 
-def _same_folder(one: Path, other: Path) -> bool:
-    with user_input(f"cannot read {other}"):
-        if one.resolve() == other.resolve():
-            return True
-        return one.exists() and other.exists() and one.samefile(other)
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _documents(folder: Path, say: Callable[[str], None]) -> list[tuple[str, Path]]:
-    """The text files below a folder by their names there; what is not text is said."""
-    with user_input(f"cannot read {folder}"):
-        every = sorted(files.below(folder))
-    texts = [path for path in every if files.kind_of(path) in TEXTS]
-    others = [path.name for path in every if files.kind_of(path) not in TEXTS]
-    if others:
-        shown = ", ".join(others[:SHOWN]) + (", ..." if len(others) > SHOWN else "")
-        count = f"{len(others):,} of {len(every):,} files"
-        say(f"{count} are not read, for they end in none of {', '.join(TEXTS)}: {shown}")
-    return [(path.relative_to(folder).as_posix(), path) for path in texts]
-
-
-def _write_graph(path: Path, vectors: np.ndarray) -> None:
-    graph = _graph(vectors.shape[1])
-    graph.add(np.arange(len(vectors)), vectors)
-    graph.save(str(path))
-
-
-def _graph(size: int) -> Any:
+def new_graph(size: int) -> Any:
     try:
         from usearch.index import Index as Graph
     except ModuleNotFoundError:
