@@ -59,10 +59,12 @@ def write(folder: Path) -> None:
     _pretrained(folder / "pretrained")
     call(folder, "convert", "pretrained", "--out", "converted", "--k", "8", "--window", "4")
     call(folder, "index", "texts", "--model", "vectors", "--out", "index", "--passage", "16")
-    for unneeded in ("prepared", "finished/checkpoints", "vectors/checkpoints"):
-        shutil.rmtree(folder / unneeded)
+    for unneeded in ("prepared", "finished/checkpoints", "vectors/checkpoints", "*/tensorboard"):
+        for each in folder.glob(unneeded):
+            shutil.rmtree(each)
     shutil.rmtree(folder / "interrupted/checkpoints/checkpoint-4")
-    answers = {name: ask(folder) for name, ask in QUESTIONS.items()}
+    copy = shutil.copytree(folder, folder.parent / "copy")
+    answers = {name: ask(copy) for name, ask in QUESTIONS.items()}
     (folder / "answers.json").write_text(json.dumps(answers, indent=1) + "\n")
 
 

@@ -29,7 +29,9 @@ def main() -> None:
     for name in wanted:
         if name == "artifacts":
             shutil.rmtree(artifacts.FOLDER, ignore_errors=True)
-            artifacts.write(artifacts.FOLDER)
+            with tempfile.TemporaryDirectory() as folder:
+                artifacts.write(Path(folder) / "artifacts")
+                shutil.copytree(Path(folder) / "artifacts", artifacts.FOLDER)
             continue
         made = MAKERS[name]()
         lines = ",\n".join(f"{json.dumps(key)}: {json.dumps(each)}" for key, each in made.items())
