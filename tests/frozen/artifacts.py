@@ -64,7 +64,7 @@ def write(folder: Path) -> None:
             shutil.rmtree(each)
     shutil.rmtree(folder / "interrupted/checkpoints/checkpoint-4")
     copy = shutil.copytree(folder, folder.parent / "copy")
-    answers = {name: ask(copy) for name, ask in QUESTIONS.items()}
+    answers = {name: ask(copy) for name, ask in QUESTIONS.items()}  # in this order
     (folder / "answers.json").write_text(json.dumps(answers, indent=1) + "\n")
 
 
@@ -158,8 +158,8 @@ QUESTIONS = {
     "answers of a run": _fill,
     "scores of a run": lambda folder: json.loads(call(folder, "evaluate", "finished")),
     "an interrupted run goes on": _resume,
-    "search": _search,
     "an index has nothing new": _index_again,
+    "search": _search,
     "logits of a conversion": _logits,
     "runs": lambda folder: [json.loads(line) for line in call(folder, "runs", ".").splitlines()],
 }
