@@ -52,6 +52,8 @@ def test_predict_without_a_mask_is_told(capsys, trained):
         (["--seed", "3"], "--seed has no effect in a run of the task 'mlm', only in 'clm'"),
         (["--max-new-tokens", "3"], "only in 'clm' and 'translate'. Leave it out."),
         (["--temperature", "nan"], "--temperature"),
+        (["--temperature", "1e-320"], "temperature must be 0, which takes the likeliest token, or"),
+        (["--temperature", "100.1"], "1e-06 to 100: got 100.1"),
         (["--top", "0"], "--top"),
     ],
 )

@@ -92,6 +92,8 @@ def test_a_causal_model_writes_what_it_writes_in_torch(tmp_path):
     ]
     assert (drawn[0] == drawn[1]).all()
     assert drawn[0].tolist() != drawn[2].tolist()
+    coldest = running.generate(prompt.numpy(), max_new_tokens=8, temperature=1e-320)
+    assert (coldest == running.generate(prompt.numpy(), max_new_tokens=8)).all()
     state = running.first_state(2)
     size = sum(part.nbytes for part in state.values())
     _, state = running.read(tokens(2, 30).numpy(), None, state)

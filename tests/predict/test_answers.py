@@ -80,6 +80,9 @@ def test_a_drawn_continuation_follows_the_seed(runs):
         for seed in (1, 1, 2)
     ]
     assert drawn[0] == drawn[1] != drawn[2]
+    for temperature in (1e-320, -1.0, 1e9, float("nan")):
+        with pytest.raises(UserError, match="temperature must be 0, which"):
+            Options(temperature=temperature)
 
 
 def test_a_prompt_beyond_the_trained_length_gets_no_warning_of_transformers(runs, monkeypatch):

@@ -161,6 +161,9 @@ def test_a_token_is_needed_to_listen_elsewhere():
         Settings(host="0.0.0.0")
     with pytest.raises(UserError, match="at least 16"):
         Settings(token="short")
+    for token in (f" {TOKEN}", f"{TOKEN} "):
+        with pytest.raises(UserError, match="must not begin or end with a space"):
+            Settings(token=token)
     assert Settings(host="0.0.0.0", token=TOKEN).host == "0.0.0.0"
     assert Settings(host="::1").token is None
 

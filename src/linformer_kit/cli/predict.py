@@ -9,13 +9,20 @@ from typing import Annotated, Any
 import typer
 
 from ..config import limits
-from ..config.answer_options import TASKS
+from ..config.answer_options import TASKS, TEMPERATURES, check_temperature
 from ..errors import UserError
 from .libraries import install_hint, silence_libraries
-from .options import OnOverflow, Run, finite
+from .options import OnOverflow, Run
 
 TABLES = (".csv", ".tsv", ".parquet")  # what `predict --file` does not read
 JSON = (".jsonl", ".ndjson", ".json")  # a list of numbers a line: features, not texts
+
+
+def _temperature(value: float | None) -> float | None:
+    try:
+        return None if value is None else check_temperature(value)
+    except UserError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def predict(
@@ -63,10 +70,10 @@ def predict(
     temperature: Annotated[
         float | None,
         typer.Option(
-            help="0, the default, takes the likeliest token (clm).",
-            min=0.0,
-            max=100.0,
-            callback=finite,
+            help="0, the default, takes the likeliest token; else {:g} to {:g} (clm).".format(
+                *TEMPERATURES
+            ),
+            callback=_temperature,
         ),
     ] = None,
     seed: Annotated[

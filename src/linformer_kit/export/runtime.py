@@ -307,7 +307,8 @@ def _where(here: Array, new: State, old: State) -> State:
 def _chosen(logits: Array, temperature: float, draw: np.random.Generator) -> Array:
     if temperature == 0:
         return logits.argmax(-1)
-    likely = np.exp(_log_softmax(logits / temperature))
+    shifted = logits.astype("float64") - logits.max(-1, keepdims=True)
+    likely = np.exp(_log_softmax(shifted / max(temperature, 1e-100)))  # finite: they are float32
     return np.array([draw.choice(len(row), p=row / row.sum()) for row in likely])
 
 

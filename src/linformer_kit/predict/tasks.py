@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ..config.answer_options import check_temperature
 from ..data.collate import pad
 from ..data.features import features_of
 from ..data.overflow import (
@@ -49,6 +50,9 @@ class Options:
     seed: int = 0
     redact: bool = False
     size: int | None = None
+
+    def __post_init__(self) -> None:
+        check_temperature(self.temperature)
 
 
 @dataclass(frozen=True)

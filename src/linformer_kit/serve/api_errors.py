@@ -21,6 +21,7 @@ class ApiError(Exception):
         code: str,
         param: str | None = None,
         retry_after: int | None = None,
+        close: bool = False,
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -28,6 +29,7 @@ class ApiError(Exception):
         self.code = code
         self.param = param
         self.retry_after = retry_after
+        self.close = close  # the connection, after the answer
 
     def body(self) -> dict[str, Any]:
         """The JSON that is sent."""
@@ -64,6 +66,13 @@ def time_is_up(seconds: float) -> ApiError:
         f"the answer was not there after {seconds:g} seconds, the limit of this server. Send "
         "less, or start the server with a larger --time-limit.",
         code="time_limit",
+    )
+
+
+def late(seconds: float) -> ApiError:
+    """A request that did not arrive in time."""
+    return ApiError(
+        408, f"the request was not complete after {seconds:g} seconds.", code="time_limit"
     )
 
 

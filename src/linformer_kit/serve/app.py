@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .models import ServedModel
     from .settings import Settings
 
-LOG = logging.getLogger("linformer_kit.serve")
 TYPES = {
     "html": "text/html; charset=utf-8",
     "css": "text/css; charset=utf-8",
@@ -135,36 +134,12 @@ def create_app(models: dict[str, ServedModel], settings: Settings) -> tuple[Fast
         return Json(made.body(), status_code=made.status)
 
     guard = Guard(
-        _Failsafe(app),
+        app,
         settings=settings,
         metrics=service.metrics,
         retry_after=service.scheduler.seconds_queued,
     )
     return app, guard
-
-
-class _Failsafe:
-    """Logs where an exception came from that no route expected; the client got an error."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        try:
-            await self.app(scope, receive, send)
-        except Exception as error:
-            if api_error_of(error).status == 500:
-                LOG.error("%s in %s", type(error).__name__, _place(error))
-
-
-def _place(error: BaseException) -> str:
-    """Where an exception was raised, without its message, which may have parts of a text."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    if trace is None:
-        return "an unknown place"
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
 
 
 def _add_api(app: FastAPI, service: Service) -> None:

@@ -11,11 +11,11 @@ import hmac
 import json
 import logging
 import math
+import re
 import time
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from .api_errors import ApiError, too_large
+from .api_errors import ApiError, api_error_of, invalid, late, too_large
 from .settings import is_loopback
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ CONTENT_TYPES = {
     "/predict": (JSON, FORM),
     "/heads": (JSON,),
 }
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
+ONCE = ("authorization", "content-type", "host", "origin")  # headers that are read here
+HOST = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{0,5})?")
 DISCARDED = 4  # times the largest body: bytes of a refused request that are still received
 DISCARDING = 5.0  # seconds for that
 BODIES = 8  # times the largest body: bytes that are accepted and not answered yet
@@ -86,15 +89,22 @@ class Guard:
         except ApiError as error:
             # A connection that is closed with unread bytes is reset, and the answer is lost.
             whole = await body.discard(DISCARDED * self.settings.max_body)
-            await answer.error(error, close=not whole)
+            await answer.error(error, close=error.close or not whole)
         except asyncio.CancelledError:
-            answer.status = answer.status or 499  # the client has gone
-            raise
+            answer.status = answer.status or 499
+            if not body.gone:
+                raise
+        except Exception as error:  # a client that gets no answer learns nothing
+            refused = api_error_of(error)
+            if refused.status == 500:
+                LOG.error("%s in %s", type(error).__name__, _place(error))
+            if answer.status is None:
+                await answer.error(refused, close=True)
         finally:
             self._log(scope, answer, time.monotonic() - begin)
 
     async def _passed(self, scope: Any, body: _Body, answer: _Answer) -> None:
-        headers = {name.decode("latin-1"): value for name, value in scope["headers"]}
+        headers = _headers(scope)
         path = scope["path"]
         self._check_host(headers)
         self._check_origin(headers)
@@ -120,7 +130,7 @@ class Guard:
         """Without a token: refuse names that a foreign page may point to this machine."""
         if self.settings.token is not None:
             return
-        host = _host_of(headers.get("host", b"").decode("latin-1"))
+        host = _host_of(headers.get("host", b""))
         if host is None or not (is_loopback(host) or host == self.settings.host):
             raise ApiError(
                 403,
@@ -134,7 +144,8 @@ class Guard:
         origin = headers.get("origin")
         if origin is None:
             return
-        if urlsplit(origin.decode("latin-1")).netloc != headers.get("host", b"").decode("latin-1"):
+        scheme, _, host = origin.lower().partition(b"://")
+        if scheme not in (b"http", b"https") or host != headers.get("host", b"").lower():
             raise ApiError(
                 403, "requests of pages of other sites are refused.", code="origin_not_allowed"
             )
@@ -199,11 +210,7 @@ class Guard:
             await asyncio.wait_for(read(), self.settings.body_limit)
         except TimeoutError as error:
             body.stalled = True
-            raise ApiError(
-                408,
-                f"the request was not complete after {self.settings.body_limit:g} seconds.",
-                code="time_limit",
-            ) from error
+            raise late(self.settings.body_limit) from error
         return b"".join(parts)
 
     def _log(self, scope: Any, answer: _Answer, seconds: float) -> None:
@@ -211,7 +218,8 @@ class Guard:
         status = answer.status or 499
         self.metrics.answers.labels(route, status).inc()
         self.metrics.seconds.labels(route).observe(seconds)
-        LOG.info("%s %s %d %.3f s", scope["method"], route, status, seconds)
+        method = scope["method"] if scope["method"] in METHODS else "other"
+        LOG.info("%s %s %d %.3f s", method, route, status, seconds)
 
 
 class _Body:
@@ -221,11 +229,13 @@ class _Body:
         self._receive = receive
         self.whole = False  # whether all of it was received
         self.stalled = False  # whether there is no sense in waiting for the rest
+        self.gone = False  # whether the client closed the connection
 
     async def receive(self) -> Message:
         message = await self._receive()
         if message["type"] != "http.request" or not message.get("more_body", False):
             self.whole = True
+        self.gone = self.gone or message["type"] == "http.disconnect"
         return message
 
     async def parts(self) -> AsyncIterator[bytes]:
@@ -265,21 +275,29 @@ class _Answer:
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-            message = {**message, "headers": [*message.get("headers", []), *more]}
+            message = {**message, "headers": [*message.get("headers", []), *encoded(HEADERS)]}
         await self._send(message)
 
     async def error(self, error: ApiError, *, close: bool) -> None:
-        body = json.dumps(error.body()).encode()
-        headers = {
-            "content-type": JSON,
-            "content-length": str(len(body)),
-            **({"connection": "close"} if close else {}),
-            **{name.lower(): value for name, value in error.headers().items()},
-        }
-        encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
-        await self.send({"type": "http.response.start", "status": error.status, "headers": encoded})
+        headers, body = error_response(error, close=close)
+        await self.send({"type": "http.response.start", "status": error.status, "headers": headers})
         await self.send({"type": "http.response.body", "body": body})
+
+
+def error_response(error: ApiError, *, close: bool) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and the body of an error, without those that every answer has."""
+    body = json.dumps(error.body()).encode()
+    headers = {
+        "content-type": JSON,
+        "content-length": str(len(body)),
+        **({"connection": "close"} if close else {}),
+        **{name.lower(): value for name, value in error.headers().items()},
+    }
+    return encoded(headers), body
+
+
+def encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in headers.items()]
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:
@@ -306,9 +324,36 @@ def _check_content_type(path: str, headers: dict[str, bytes]) -> None:
         )
 
 
-def _host_of(header: str) -> str | None:
+def _headers(scope: Any) -> dict[str, bytes]:
+    """The headers of a request; an ApiError where they can be read in two ways."""
+    headers: dict[str, bytes] = {}
+    for raw, value in scope["headers"]:
+        name = raw.decode("latin-1")
+        if name in headers and name in ONCE:
+            raise invalid(f"the header {name} must be there once: got several.")
+        headers[name] = value
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise ApiError(
+            400,
+            "a request has Content-Length or Transfer-Encoding, not both, because servers "
+            "disagree on where it ends. Leave one out.",
+            code="invalid_request",
+            close=True,
+        )
+    return headers
+
+
+def _host_of(header: bytes) -> str | None:
     """The name in a Host header, without the port."""
-    try:
-        return urlsplit(f"//{header}").hostname
-    except ValueError:
-        return None
+    found = HOST.fullmatch(header.decode("latin-1"))
+    return found[1].strip("[]").lower() if found else None
+
+
+def _place(error: BaseException) -> str:
+    """Where an exception was raised, without its message, which may have parts of a text."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "an unknown place"
+    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

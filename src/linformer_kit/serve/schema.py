@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from ..config import limits
+from ..config.answer_options import TEMPERATURES, check_temperature
 from ..config.on_overflow import OnOverflow  # noqa: TC001  (pydantic reads it)
 from .api_errors import ApiError, invalid
 
 Body = TypeVar("Body", bound="RequestBody")
 Positive = Annotated[int, Field(ge=1, le=limits.COUNT)]
-Temperature = Annotated[float, Field(ge=0.0, le=100.0)]
+Temperature = Annotated[float, Field(ge=0.0, le=TEMPERATURES[1]), AfterValidator(check_temperature)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0, le=limits.SEED)]
 Stop = str | Annotated[list[str], Field(max_length=16)] | None
@@ -150,7 +151,7 @@ def refused(error: ValidationError) -> ApiError:
     places: dict[str, str] = {}
     for each in found:
         name = str(each["loc"][0]) if each["loc"] else "body"
-        places.setdefault(name, each["msg"])
+        places.setdefault(name, each["msg"].removeprefix("Value error, "))
     param = next(iter(places))
     shown = "; ".join(f"{_short(name)}: {text}" for name, text in list(places.items())[:3])
     return invalid(shown[:500], param=_short(param))

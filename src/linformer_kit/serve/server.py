@@ -12,6 +12,7 @@ import uvicorn
 
 from ..errors import UserError
 from .app import create_app
+from .connection import connections
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,7 @@ def configured(guard: Guard, settings: Settings) -> uvicorn.Config:
     """How uvicorn runs the application."""
     return uvicorn.Config(
         guard,
+        http=connections(settings.body_limit),
         access_log=False,  # it has the query strings; the guard logs
         log_level="warning",
         server_header=False,

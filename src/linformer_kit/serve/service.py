@@ -222,6 +222,7 @@ class Service:
         """The text as it is written; ends it if the client goes or the time is up."""
         news = request.written().__aiter__()
         gone = asyncio.create_task(_until_gone(http))
+        following: asyncio.Future[Written] | None = None
         try:
             while True:
                 following = asyncio.ensure_future(anext(news))
@@ -231,7 +232,6 @@ class Service:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if not following.done():
-                    following.cancel()
                     if gone.done():
                         raise asyncio.CancelledError
                     raise time_is_up(self.settings.time_limit)
@@ -242,6 +242,8 @@ class Service:
         finally:
             request.cancelled = True
             gone.cancel()
+            if following is not None:  # a generator that waits cannot be closed
+                following.cancel()
             self.metrics.tokens_written.labels(request.model.name).inc(request.tokens_written)
 
     def _left(self, http: HttpRequest) -> float:

@@ -20,7 +20,7 @@ class Settings:
     max_new_tokens: tokens that a request may have written.
     max_inputs: texts of a request.
     time_limit: seconds from the arrival of a request to the end of its answer.
-    body_limit: seconds in which a request must have been sent.
+    body_limit: seconds in which the header of a request must have been sent, and then its body.
     queue: requests that are accepted and not answered yet.
     tokens_per_batch, deadline: tokens and seconds of a batch, at most, where it is more than one
     piece of text. After that the queue is looked at again.
@@ -47,6 +47,11 @@ class Settings:
             )
         if self.token is not None and not (self.token.isascii() and self.token.isprintable()):
             raise UserError("a token must have printable ASCII characters only.")
+        if self.token is not None and self.token != self.token.strip():
+            raise UserError(
+                "a token must not begin or end with a space, which HTTP removes from headers. Give "
+                "it without."
+            )
         if self.token is None and not is_loopback(self.host):
             raise UserError(
                 f"--host {self.host} can be reached from other machines, which needs a token. Set "
