@@ -47,6 +47,8 @@ def reason_of(error: BaseException) -> str:
         return f"the key {error.args[0]!r} is missing"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else ""
+    if text.endswith(":") and len(lines) > 1:
+        text = f"{text} {lines[1]}"
     if len(text) > 300:
         text = text[:297] + "..."
     if isinstance(error, MemoryError):

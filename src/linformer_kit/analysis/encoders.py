@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..config import limits
 from ..errors import UserError, user_input
 from ..hub import require_hub
 from ..runs.models import model_folder
@@ -17,6 +19,15 @@ from .texts import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+# The most that an entry of a configuration may say, by its name.
+LARGEST = (
+    (r"layers?$|blocks?$|depths?$", limits.LAYERS),
+    (r"vocab", limits.VOCABULARY),
+    (r"position", limits.LENGTH),
+    (r"labels$|size$|dim$|d_model$|heads$", limits.WIDTH),
+)
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,7 @@ def load_encoder(name: str) -> TextEncoder:
     )
     require_hub(where, "config.json")
     with user_input(f"{name} is no model that can be loaded", remedy=remedy), quiet():
+        check_sizes(transformers.PreTrainedConfig.get_config_dict(where)[0], name)
         config = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)
     _check_encoder(name, config)
     if Path(where).is_dir():
@@ -72,6 +84,19 @@ def load_encoder(name: str) -> TextEncoder:
     with user_input(f"cannot load the tokenizer of {name}"), quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
     return TextEncoder(name, model.eval(), tokenizer, longest_input(config, tokenizer))
+
+
+def check_sizes(config: Any, where: object) -> None:
+    """Refuse a configuration, as JSON, with sizes that no model has: building it never ends."""
+    for name, value in config.items():
+        if isinstance(value, dict):
+            check_sizes(value, where)
+        most = next((most for pattern, most in LARGEST if re.search(pattern, name)), None)
+        if most is not None and isinstance(value, int) and value > most:
+            raise UserError(
+                f"{where} cannot be a model: {name} must be at most {most:,}, got {value:,}. "
+                "Correct its config.json."
+            )
 
 
 def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[list[int]]:

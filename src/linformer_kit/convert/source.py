@@ -189,13 +189,14 @@ def _load_source(name: str) -> Rehomed | InPlace:
 
     config = load_config(name)
     if config.model_type in FAMILIES:
-        teacher, tokenizer = load_teacher(name)
+        teacher, tokenizer = load_teacher(name, config)
         return Rehomed(name, teacher, tokenizer, longest(teacher))
     kind: Any = transformers.AutoModel
     for architecture in config.architectures or []:
-        kind = getattr(transformers, architecture, kind)
+        named = getattr(transformers, architecture, None)
+        kind = named if hasattr(named, "from_pretrained") else kind
     model = load_weights(kind, name)
-    source = InPlace(name, model, load_tokenizer(name), positions_of(config))
+    source = InPlace(name, model, load_tokenizer(name, model), positions_of(config))
     if not source.layers:
         with user_input(f"{name} cannot be converted"):
             linformerize(model, max_length=1, k=1)  # says what was found

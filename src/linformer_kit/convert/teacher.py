@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import shutil
@@ -11,9 +12,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
+from ..analysis.encoders import check_sizes
 from ..errors import UserError, user_input
 from ..hub import require_hub
-from ..models.load import check_weights, quiet
+from ..machine_memory import require_memory
+from ..models.load import (
+    check_types,
+    check_weights,
+    pickle_refused,
+    quiet,
+    stored_types,
+)
 from ..models.sentence_files import ABOUT, MODULES, POOLING, write_limits
 from ..outputs import write_atomic
 from .families import FAMILIES
@@ -29,14 +38,14 @@ POOLER = "pooler."  # of a model that is an encoder; a head's begins with the en
 REMEDY = "Give a folder with config.json and its weights, or a name of the Hugging Face hub."
 
 
-def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
+def load_teacher(name: str, config: Any = None) -> tuple[PreTrainedModel, Any]:
     """A pretrained model with the head it was saved with, and its tokenizer (None without one).
 
     Safetensors files are preferred; a pickled file is read by `weights_only=True` alone, which runs
     no code. Of a class that transformers does not have, the tensors tell the head. Tensors that are
-    not used are named in a warning.
+    not used are named in a warning. `config` is that of `load_config`.
     """
-    config = load_config(name)
+    config = config or load_config(name)
     if config.model_type not in FAMILIES:
         raise UserError(
             f"{name} cannot be converted: convert knows {', '.join(FAMILIES)}, and this has "
@@ -44,30 +53,68 @@ def load_teacher(name: str) -> tuple[PreTrainedModel, Any]:
             "attention inside other models."
         )
     kind = _class_of(config)
-    found = _load(kind or _automatic(), name)
+    found = _load(kind or _automatic(), name, config)
     if kind is None and found.unused:
         named = _class_by_tensors(found.model, found.unused)
-        found = found if named is None else _load(named, name)
+        found = found if named is None else _load(named, name, config)
     model = found.model
     if found.random_pooler:
         model.pooler = None
     _tell(found, name)
     with user_input(f"{name} cannot be converted"):
         head_of(family_of(model), model)
-    return model, load_tokenizer(name)
+    return model, load_tokenizer(name, model)
 
 
 def load_config(name: str) -> Any:
-    """The configuration of a pretrained model of a folder or of the hub."""
+    """The configuration of a pretrained model of a folder or of the hub.
+
+    Where it names no model_type, which early versions of transformers did not write, the type is
+    that of its class, or of the family whose prefix its tensors have.
+    """
     import transformers
 
     require_hub(name, "config.json")
     with user_input(f"{name} is no model that can be loaded", remedy=REMEDY), quiet():
-        config = transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
-        names = config.architectures or []
+        said, _ = transformers.PreTrainedConfig.get_config_dict(name)
+        if not isinstance(said, dict):
+            raise TypeError(f"config.json must be a JSON object: got {type(said).__name__}")
+        if not said and not (Path(name) / "config.json").is_file() and Path(name).is_dir():
+            raise ValueError("it has no config.json")
+        names = said.get("architectures") or []
         if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
             raise TypeError(f"'architectures' must be a list of class names: got {names!r}")
-        return config
+        check_sizes(said, name)
+        if said.get("model_type"):
+            return transformers.AutoConfig.from_pretrained(name, trust_remote_code=False)
+        kind = _type_by_names(names, name)
+        if kind is None:
+            raise UserError(
+                f"config.json of {name} has no model_type, and neither its architectures nor its "
+                'tensors tell which it is. Add an entry such as "model_type": "bert"; convert '
+                f"knows {', '.join(FAMILIES)}, and others in place."
+            )
+        warnings.warn(
+            f"config.json of {name} has no model_type: read as that of {kind}, by its names.",
+            stacklevel=3,
+        )
+        return transformers.CONFIG_MAPPING[kind].from_pretrained(name)
+
+
+def _type_by_names(architectures: list[str], name: str) -> str | None:
+    """The model_type by the classes of a configuration, or by the names of tensors in a folder."""
+    import transformers
+
+    for each in architectures:
+        kind = getattr(getattr(transformers, each, None), "config_class", None)
+        if kind is not None:
+            return str(kind.model_type)
+    if Path(name).is_dir():
+        tensors = stored_types(Path(name))
+        for kind, family in FAMILIES.items():
+            if any(each.startswith(family.prefix) for each in tensors):
+                return kind
+    return None
 
 
 def load_weights(kind: Any, name: str) -> Any:
@@ -85,12 +132,18 @@ class Loaded(NamedTuple):
     random_pooler: bool
 
 
-def _load(kind: Any, name: str) -> Loaded:
+def _load(kind: Any, name: str, config: Any = None) -> Loaded:
     """A model of the class `kind`. Of an encoder the pooler may be missing, of a head nothing."""
+    if Path(name).is_dir() and not getattr(config, "quantization_config", None):
+        check_types(stored_types(Path(name)), name)
+    given = {} if config is None else {"config": config}
     with user_input(f"cannot load the model {name}", remedy=REMEDY), quiet():
+        if config is not None:
+            _check_fits(kind, config)
         try:
             model, info = kind.from_pretrained(
                 name,
+                **given,
                 dtype=torch.float32,
                 trust_remote_code=False,
                 weights_only=True,
@@ -98,16 +151,21 @@ def _load(kind: Any, name: str) -> Loaded:
                 output_loading_info=True,
             )
         except pickle.UnpicklingError as error:
-            raise UserError(
-                f"{name} holds its weights as a pickle file with more than tensors in it, or a "
-                "damaged one, which is not read. Get them as model.safetensors."
-            ) from error
+            raise pickle_refused(name) from error
     check_weights(model, info, name, optional=(POOLER,))
     return Loaded(
         model.eval(),
         sorted(info["unexpected_keys"]),
         any(each.startswith(POOLER) for each in info["missing_keys"]),
     )
+
+
+def _check_fits(kind: Any, config: Any) -> None:
+    """Refuse a configuration whose model is larger than the memory, before it is built."""
+    build = getattr(kind, "from_config", None) or kind._from_config
+    with torch.device("meta"):
+        size = 4 * sum(parameter.numel() for parameter in build(copy.deepcopy(config)).parameters())
+    require_memory("the model that its config.json describes", size, remedy="Correct config.json.")
 
 
 def _tell(found: Loaded, name: str) -> None:
@@ -122,14 +180,25 @@ def _tell(found: Loaded, name: str) -> None:
         warnings.warn(f"{name} has no weights of its pooler: {what}.", stacklevel=3)
 
 
-def load_tokenizer(name: str) -> Any:
-    """The tokenizer of a model; None without one."""
+def load_tokenizer(name: str, model: Any) -> Any:
+    """The tokenizer of a model; None without one. One of another vocabulary is refused."""
     import transformers
 
     if Path(name).is_dir() and not _has_tokenizer(Path(name)):
         return None
     with user_input(f"cannot load the tokenizer of {name}"), quiet():
-        return transformers.AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            name, config=model.config, trust_remote_code=False
+        )
+        known = getattr(model.config, "vocab_size", None)
+        largest = max(tokenizer.get_vocab().values(), default=-1)
+    if isinstance(known, int) and not 0 <= largest < known:
+        raise UserError(
+            f"the tokenizer of {name} is not that of the model: its tokens go up to {largest:,}, "
+            f"and the model knows {known:,}, from 0. Copy the files of the model's own tokenizer, "
+            "or remove them: without one the model alone is converted."
+        )
+    return tokenizer
 
 
 def _automatic() -> Any:

@@ -7,6 +7,9 @@ model is never completed with random weights, and never returned with weights th
 from __future__ import annotations
 
 import json
+import pickle
+import re
+import zipfile
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -24,6 +27,7 @@ Model = TypeVar("Model", bound="PreTrainedModel")
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 SHOWN = 4  # names of tensors in one message
+FLOATS = frozenset({"BF16", "F16", "F32", "F64"})  # as safetensors calls them
 
 
 def load_pretrained(kind: type[Model], folder: Path) -> Model:
@@ -100,6 +104,8 @@ def check_safetensors(folder: Path) -> None:
         with user_input(f"cannot read {file}"):
             file.open("rb").close()
     if found:
+        if not _config_file(folder).get("quantization_config"):
+            check_types(stored_types(folder), folder)
         return
     pickled = sorted(path.name for path in folder.iterdir() if path.suffix in PICKLED)
     if pickled:
@@ -108,6 +114,86 @@ def check_safetensors(folder: Path) -> None:
             "not read. Convert it to model.safetensors with save_pretrained."
         )
     raise UserError(f"{folder} has no model.safetensors.")
+
+
+def stored_types(folder: Path) -> dict[str, str]:
+    """The type of each tensor in the weights of a folder, by name, in the terms of safetensors.
+
+    Empty and unreadable files are refused, and an index that names files outside the folder. Pickle
+    files are read if there are no others, by `weights_only=True`, which runs no code.
+    """
+    from safetensors import safe_open
+
+    types: dict[str, str] = {}
+    for file in _weight_files(folder):
+        with user_input(f"cannot read {file}"):
+            if not file.stat().st_size:
+                raise ValueError("it is empty")
+            file.open("rb").close()
+            if file.suffix == ".safetensors":
+                with safe_open(file, framework="pt") as tensors:
+                    types |= {name: tensors.get_slice(name).get_dtype() for name in tensors.keys()}  # noqa: SIM118
+            else:
+                types |= _pickled_types(file)
+    return types
+
+
+def _pickled_types(file: Path) -> dict[str, str]:
+    try:
+        found = torch.load(
+            file, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(file)
+        )
+    except pickle.UnpicklingError as error:
+        raise pickle_refused(file) from error
+    if not isinstance(found, dict) or not all(map(torch.is_tensor, found.values())):
+        raise TypeError("it must hold tensors by their names")
+    return {
+        str(name): f"{'F' if tensor.is_floating_point() else 'I'}{8 * tensor.element_size()}"
+        for name, tensor in found.items()
+    }
+
+
+def pickle_refused(where: object) -> UserError:
+    return UserError(
+        f"{where} holds weights as a pickle file with more than tensors in it, or a damaged one, "
+        "which is not read. Get them as model.safetensors."
+    )
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """The files that `from_pretrained` reads weights from."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        index = folder / f"{name}.index.json"
+        if (folder / name).is_file():
+            return [folder / name]
+        if not index.is_file():
+            continue
+        with user_input(f"{index} is not an index of weights"):
+            said = json.loads(index.read_bytes())
+            named = said.get("weight_map") if isinstance(said, dict) else None
+            if not isinstance(named, dict) or not named:
+                raise TypeError("'weight_map' must say in which file each tensor is")
+            for part in named.values():
+                if not isinstance(part, str) or part in ("", "..") or re.search(r"[/\\]", part):
+                    raise ValueError(f"a file must lie in the folder itself: got {part!r}")
+                if not (folder / part).is_file():
+                    raise ValueError(f"there is no file {part}")
+        return [folder / part for part in sorted({*named.values()})]
+    return []
+
+
+def check_types(types: dict[str, str], where: object) -> None:
+    """Refuse weights that are no floating-point numbers: quantized ones, without their scales."""
+    ends = ("weight", "bias")
+    wrong = [
+        f"{n} ({kind})" for n, kind in types.items() if n.endswith(ends) and kind not in FLOATS
+    ]
+    if wrong:
+        raise UserError(
+            f"{where} holds {len(wrong)} weights as integers or in 8 bits, and its config.json "
+            f"says no quantization that gives their scales: {_names(wrong)}. Save the model in "
+            "float32, float16 or bfloat16."
+        )
 
 
 def check_weights(
