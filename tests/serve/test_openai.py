@@ -41,8 +41,22 @@ def test_token_ids_give_the_vector_of_their_text(theirs, models):
     by_ids = theirs.embeddings.create(model="embed", input=ids, encoding_format="float")
     by_text = theirs.embeddings.create(model="embed", input=TEXTS[0], encoding_format="float")
     assert by_ids.data[0].embedding == by_text.data[0].embedding
-    both = theirs.embeddings.create(model="embed", input=[ids, ids], encoding_format="float")
-    assert both.data[1].embedding == by_text.data[0].embedding
+    frame = models["embed"].predictor.task.frame
+    both = theirs.embeddings.create(model="embed", input=[ids, frame(ids)], encoding_format="float")
+    assert [each.embedding for each in both.data] == [by_text.data[0].embedding] * 2
+    assert both.tokens_read == 2 * by_text.tokens_read
+
+
+def test_token_ids_with_a_part_of_their_special_tokens_are_refused(theirs, models):
+    model = models["embed"].predictor
+    (first,), (last,) = model.task.frame
+    pad = model.tokenizer.pad_token_id
+    for ids in ([first, 9], [9, last], [first, 9, last, pad], [pad, first, 9, last]):
+        with pytest.raises(openai.BadRequestError, match="special tokens around a text") as caught:
+            theirs.embeddings.create(model="embed", input=[[9], ids])
+        assert caught.value.param == "input[1]"
+    with pytest.raises(openai.BadRequestError, match="at least one"):
+        theirs.embeddings.create(model="embed", input=[first, last])
 
 
 def test_dimensions_that_were_not_trained_are_refused(theirs):

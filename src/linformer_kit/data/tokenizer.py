@@ -60,6 +60,20 @@ class Frame(NamedTuple):
     def __call__(self, ids: Sequence[int]) -> list[int]:
         return [*self.before, *ids, *self.after]
 
+    def removed(self, ids: Sequence[int]) -> list[int]:
+        """Token ids of a text without its frame, which has to be there as a whole or not at all."""
+        begins = self.before == tuple(ids[: len(self.before)])
+        ends = self.after == tuple(ids[len(ids) - len(self.after) :])
+        if begins and ends and len(ids) >= self.size:
+            return list(ids[len(self.before) : len(ids) - len(self.after)])
+        if {ids[0], ids[-1]} & {*self.before, *self.after}:
+            raise UserError(
+                f"token ids must have all of the special tokens around a text "
+                f"({' '.join(map(str, self(())))}) or none of them, which are added, and no "
+                f"padding: got ids from {ids[0]} to {ids[-1]}."
+            )
+        return list(ids)
+
     @property
     def size(self) -> int:
         return len(self.before) + len(self.after)

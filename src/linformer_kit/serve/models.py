@@ -118,9 +118,9 @@ class ServedModel:
                 _check_text(given)
                 return task.encode(given)
             size = self.config.vocab_size
-            if not given or not all(0 <= token < size for token in given):
-                raise UserError(f"token ids must be 0 to {size - 1}, and at least one.")
-            ids = list(given)
+            ids = task.frame.removed(given) if given else []
+            if not ids or not all(0 <= token < size for token in ids):
+                raise UserError(f"token ids must be 0 to {size - 1}, and at least one of a text.")
             return task.question(ids, task.overflow.pieces(len(ids)), facts=None)
 
     def beginning(self, text: str, length: int) -> tuple[list[int], Reading]:
