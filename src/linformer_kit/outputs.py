@@ -54,6 +54,17 @@ def write_atomic(path: Path, content: str | bytes, *, remedy: str = MAKE_ROOM) -
         staging.unlink(missing_ok=True)
 
 
+def follow_umask(folder: Path) -> None:
+    """Give the weights in a folder the mode of every other new file.
+
+    safetensors writes them by way of a temporary file, which its owner alone may read.
+    """
+    mask = os.umask(0o077)
+    os.umask(mask)
+    for file in folder.rglob("*.safetensors"):
+        file.chmod(0o666 & ~mask)
+
+
 def json_bytes(values: object) -> bytes:
     """Values as readable JSON.
 

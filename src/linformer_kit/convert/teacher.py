@@ -24,7 +24,7 @@ from ..models.load import (
     stored_types,
 )
 from ..models.sentence_files import ABOUT, MODULES, POOLING, write_limits
-from ..outputs import write_atomic
+from ..outputs import follow_umask, write_atomic
 from .families import FAMILIES
 from .family import expand
 from .rehome import family_of, first_of, head_of
@@ -259,6 +259,7 @@ def save_model(student: nn.Module, tokenizer: Any, folder: Path, *, source: str)
         folder.mkdir(parents=True, exist_ok=True)
         with quiet():
             model.save_pretrained(folder)
+        follow_umask(folder)
         if tokenizer is not None:
             tokenizer.model_max_length = model.config.max_position_embeddings
             tokenizer.save_pretrained(folder)

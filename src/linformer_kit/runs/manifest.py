@@ -12,12 +12,11 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import UserError
-from ..outputs import STAGING, staged_name
+from ..outputs import STAGING, follow_umask, staged_name
 
 MANIFEST = "manifest.json"
 OLD = f"{STAGING}-old"  # prefix of a folder that is being replaced
@@ -98,7 +97,7 @@ def replace_folder(staging: Path, final: Path) -> None:
     `.kept` is added to that of the moved file.
     """
     write_manifest(staging)
-    _apply_umask(staging)
+    follow_umask(staging)
     for path in [*staging.rglob("*"), staging]:
         _sync(path)
     old = final.with_name(f"{OLD}-{final.name}")
@@ -168,14 +167,6 @@ def _listed(folder: Path) -> dict[str, dict[str, Any]]:
     except Exception as error:  # whatever a damaged file leads to
         raise UserError(f"{file} is damaged ({type(error).__name__}: {error})") from error
     return dict(listed)
-
-
-def _apply_umask(folder: Path) -> None:
-    """Give every file the mode of the manifest: safetensors writes for the owner alone."""
-    mode = stat.S_IMODE((folder / MANIFEST).stat().st_mode)
-    for path in folder.rglob("*"):
-        if path.is_file() and stat.S_IMODE(path.stat().st_mode) != mode:
-            path.chmod(mode)
 
 
 def _hash(path: Path) -> str:
