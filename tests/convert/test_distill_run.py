@@ -200,3 +200,16 @@ def test_minutes_end_by_the_clock_and_count_what_was_trained_before(inputs, tmp_
     assert record["training"]["minutes"] >= 0.03
     spent = [line["spent_seconds"] for line in RunFolder(tmp_path / "out/distillation").metrics()]
     assert spent == sorted(spent)
+
+
+@pytest.mark.parametrize("projection", ["mean", "pool"])
+def test_the_scores_before_training_are_those_of_a_conversion_without(inputs, tmp_path, projection):
+    folder, _, _ = inputs
+    given = ["convert", folder / "bert", "--text", folder / "text.txt", "--projection", projection]
+    sizes = ["--max-length", 60, "--k", 4, "--window", 4]
+    trained, alone = (tmp_path / name for name in ("trained", "alone"))
+    assert run(tmp_path / "1", *given, *sizes, "--out", trained, "--steps", 1)[0] == 0
+    assert run(tmp_path / "2", *given, *sizes, "--out", alone)[0] == 0
+    first, second = (json.loads((out / "conversion.json").read_text()) for out in (trained, alone))
+    assert first["untrained"] == second["untrained"]
+    assert first["original"] == second["original"]

@@ -43,10 +43,20 @@ def test_rows_have_their_length_and_short_rests_are_kept_only_as_short_rows(toke
     assert [len(row) for row in text.rows(50)] == [50, 50, 50, 30]  # 172 = 3 * 48 + 28
 
 
-def test_without_training_all_text_is_held_out(tokenizer, tmp_path):
-    file = write_text(tmp_path / "a.txt", 100)
-    text = read_text([str(file)], tokenizer, length=20)
-    assert [len(ids) for ids in text.held_out] == [100]
+def test_the_same_rows_are_held_out_with_and_without_training(tokenizer, tmp_path):
+    files = [str(write_text(tmp_path / f"{n}.txt", 1000 - 980 * n, seed=n)) for n in range(2)]
+    trained = read_text(files, tokenizer, length=20, longest=80).held_out_rows()
+    alone = read_text(files, tokenizer, length=20).held_out_rows()
+    assert [row.tolist() for row in alone] == [row.tolist() for row in trained]
+
+
+@pytest.mark.parametrize(("words", "least"), [(30, 1), (60, 2)])
+def test_without_training_a_text_too_short_to_hold_out_a_part_is_held_out(
+    tokenizer, tmp_path, words, least
+):
+    file = write_text(tmp_path / "a.txt", words)
+    text = read_text([str(file)], tokenizer, length=20, least=least)
+    assert [len(ids) for ids in text.held_out] == [words]
     assert not text.rows(20)
 
 

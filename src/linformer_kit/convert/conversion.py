@@ -75,8 +75,7 @@ class Conversion:
 
     @property
     def chooses(self) -> bool:
-        calibrated = self.projection == "pool" and bool(self.text) and not self.trains
-        return "auto" in (self.k, self.keep_full) or calibrated
+        return "auto" in (self.k, self.keep_full)
 
     def as_json(self) -> dict[str, Any]:
         """What must be equal for an interrupted conversion to be resumed."""
@@ -143,10 +142,15 @@ def prepare(job: Conversion) -> Prepared:
         )
     short = min(length, source.longest or length)
     text = read_text(
-        job.text, source.tokenizer, length=short, longest=length if job.trains else None
+        job.text,
+        source.tokenizer,
+        length=short,
+        longest=length if job.trains else None,
+        least=2 if job.chooses else 1,
     )
     rows = text.held_out_rows()
-    choose, measure = halves(rows) if job.chooses else ([], rows)
+    calibrates = job.projection == "pool" and not any(map(len, text.train))
+    choose, measure = halves(rows) if job.chooses or calibrates else ([], rows)
     masking = None
     if source.masked_lm:
         masking = Masking(
@@ -281,7 +285,7 @@ def finish(
     }
     if text is not None:
         record["text"] = {
-            "train_tokens": sum(map(len, text.train)),
+            "train_tokens": sum(map(len, text.train)) if job.trains else 0,
             "held_out_tokens": sum(map(len, text.held_out)),
             **text.digest,
         }

@@ -1,7 +1,7 @@
 """The text of a conversion: token ids, one part to train on and one that is held out.
 
-The last tenth of each file is held out, and at least one row of it. Held-out text is never trained
-on: agreement with the original is measured there.
+The last tenth of each file is held out, and at least one row of it, whether or not the model is
+trained. Held-out text is never trained on: agreement with the original is measured there.
 """
 
 from __future__ import annotations
@@ -79,12 +79,18 @@ class Text:
 
 
 def read_text(
-    sources: Sequence[str], tokenizer: Any, *, length: int, longest: int | None = None
+    sources: Sequence[str],
+    tokenizer: Any,
+    *,
+    length: int,
+    longest: int | None = None,
+    least: int = 1,
 ) -> Text:
     """The text of files, for rows of `length` tokens, and for training on rows of up to `longest`.
 
-    Without `longest` nothing is trained and all text is held out. A text without a row to hold out,
-    or without one of `longest` tokens to train on, is refused.
+    A text without a row to hold out, or without one of `longest` tokens to train on, is refused.
+    Without `longest` nothing is trained: a text too short to hold out `least` rows of it is held
+    out as a whole.
     """
     ends = Ends.of(tokenizer)
     inside = length - ends.count
@@ -99,11 +105,14 @@ def read_text(
     for source in sources:
         ids = _tokens(source, tokenizer)
         total += len(ids)
-        tail = len(ids) if longest is None else max(inside, int(HELD_OUT * len(ids)))
-        cut = len(ids) - tail if longest is None or len(ids) >= 2 * tail else len(ids)
+        tail = max(inside, int(HELD_OUT * len(ids)))
+        cut = len(ids) - tail if len(ids) >= 2 * tail else len(ids)
         train.append(ids[:cut])
         held_out.append(ids[cut:])
     found = Text(train, held_out, ends, length)
+    if longest is None and len(found.held_out_rows()) < least:
+        whole = [np.concatenate(both) for both in zip(train, held_out, strict=True)]
+        found = Text([ids[:0] for ids in whole], whole, ends, length)
     if longest is None and not found.held_out_rows():
         raise UserError(
             f"the text has {total:,} tokens and no file with a row of {length:,}. Give longer "
