@@ -21,7 +21,7 @@ from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
 from linformer_kit.bench.gemm import gemm, gemm_flops, step_flops
 from linformer_kit.bench.implementations import KIT, build
-from linformer_kit.bench.settings import Point, Settings
+from linformer_kit.bench.settings import Point, Settings, check_memory
 from linformer_kit.bench.step import make_input, make_step
 from linformer_kit.cli.bench import main
 from linformer_kit.core.cpu.blocks import rows_in_block
@@ -64,6 +64,10 @@ class RooflineSettings(Settings):
     gemm_size: int = options.size(
         GEMM_SIZE, about="Size of the matrix product.", quick=512, high=2**15
     )
+
+    def check(self) -> None:
+        check_memory(values=3 * self.gemm_size**2, gemm_size=self.gemm_size)
+        super().check()
 
     @property
     def points(self) -> list[Point]:

@@ -1,4 +1,4 @@
-"""Absurd numbers on the command line of every measurement: one line, exit code 2, at once."""
+"""Absurd numbers on the command line of every command: one line, exit code 2, at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import budget, keras_time, onnx_time, peers, roofline
 from linformer_kit.bench.catalog import BENCHMARKS
-from linformer_kit.cli import analysis
+from linformer_kit.cli.app import app
 from linformer_kit.cli.bench import command, main
 from linformer_kit.cli.options import names, whole_numbers
 from linformer_kit.config import limits
@@ -30,14 +30,38 @@ SCRIPTS = {
 COMMANDS = {
     **{("bench", one.name): command(one) for one in BENCHMARKS},
     **{(name,): command(one) for name, one in SCRIPTS.items()},
-    **{(one.__name__,): one for one in analysis.COMMANDS},
+    **{(one.callback.__name__,): one.callback for one in app.registered_commands},
 }
-NEEDED = {("spectrum",): ["model", "--text", "x.txt"], ("heads",): ["run", "--text", "x.txt"]}
+NEEDED = {
+    ("spectrum",): ["model", "--text", "x.txt"],
+    ("heads",): ["run", "--text", "x.txt"],
+    ("evaluate",): [".", "--needle"],
+    ("compare",): ["quick-mlm", "--vary", "model.k=8,16"],
+    ("predict",): ["run", "text"],
+    ("convert",): ["model", "--out", "new"],
+    ("index",): [".", "--model", "model", "--out", "new"],
+    ("search",): ["index", "query"],
+    ("serve",): ["model"],
+}
+BUDGETS = ("limit", "budget")
+ZERO = ("seed", "window", "global_tokens", "port", "temperature", "minutes", "lr")  # it may be 0
 MANY_NUMBERS = {"lengths", "k", "contexts", "sequence_length"}
 MANY_NAMES = {"layers", "modes", "models", "shapes", "peers", "what"}
 
-WHOLE = ["-1", "100000000000000000000", "1.5", "nan", "inf", "x", "", "0x10", "1e3"]
+WHOLE = [
+    "-1",
+    "1000000000000",
+    "100000000000000000000",
+    "1.5",
+    "nan",
+    "inf",
+    "x",
+    "",
+    "0x10",
+    "1e3",
+]
 FLOATS = ["nan", "inf", "-inf", "x", "", "-1"]
+HUGE = "1e300"  # of a budget in seconds: no limit
 LISTS = [",", "", "32,", "32,32", "0", "-1", "1e3", "1000000000000", "9" * 5000, "nan", "[1]"]
 NAMES = [",", "", "encoder,,encoder", "nonsense,nonsense"]
 
@@ -59,23 +83,25 @@ def wrong_values(name: str, hint: object) -> list[str]:
     if name in MANY_NAMES and str in kinds:
         return NAMES
     if int in kinds and bool not in kinds:
-        return WHOLE if name in ("seed", "window") else ["0", *WHOLE]
-    return FLOATS if float in kinds else []
+        return WHOLE if name in ZERO else ["0", *WHOLE]
+    if float not in kinds:
+        return []
+    return FLOATS if name in BUDGETS else [*FLOATS, HUGE]
 
 
 CASES = [
     (words, name.replace("_", "-"), value)
     for words, function in COMMANDS.items()
     for name, hint in inspect.get_annotations(function, eval_str=True).items()
-    if name != "return"
+    if typing.get_origin(hint) is typing.Annotated
     for value in wrong_values(name, typing.get_args(hint)[0])
 ]
 
 
 def test_every_option_with_a_number_is_tried():
     tried = {(words, name) for words, name, _ in CASES}
-    assert len(tried) > 70
-    assert {(("bench", "decode"), "window"), (("spectrum",), "rank")} <= tried
+    assert len(tried) > 100
+    assert {(("bench", "decode"), "window"), (("evaluate",), "depths")} <= tried
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..config import limits
 from ..errors import UserError, user_input
 from ..hub import require_hub
+from ..machine_memory import require_memory
 from ..runs.models import model_folder
 from .texts import lines_of
 
@@ -110,6 +111,14 @@ def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[
     inside = length - tokenizer.num_special_tokens_to_add()
     if inside < 1:
         raise ValueError(f"--length {length} leaves no room for text. Use a larger one.")
+    config = encoder.model.config
+    if not hasattr(config, "k"):
+        heads = config.num_hidden_layers * config.num_attention_heads
+        require_memory(
+            f"the attention of {heads} heads at --length {length:,}",
+            4 * heads * length**2,
+            remedy="Use a smaller one.",
+        )
     waiting: list[int] = []
     total = 0
     for text in texts:

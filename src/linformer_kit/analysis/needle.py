@@ -20,7 +20,8 @@ from ..core import checks
 from ..data.builtin.needle import KINDS, Kind, haystack, needles
 from ..data.overflow import Overflow, mean_of_pieces
 from ..data.tokenizer import encode_whole
-from ..errors import UserError
+from ..errors import UserError, user_input
+from ..machine_memory import require_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,6 +35,9 @@ KIND = "needle"
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
 POLICIES: tuple[OnOverflow, ...] = ("truncate", "chunk")
 OVERLAP = 0.125  # of pieces
+ID_BYTES = 40  # of a token id in a list
+ENCODING_IDS = 4  # times that, an encoding takes while a document is made
+COSINE_BYTES = 24  # of a pair of candidates: their cosine and two copies
 TIE = 1e-6  # cosines nearer than this are equal: rounding
 
 
@@ -67,6 +71,13 @@ class NeedleOptions:
         checks.positive("documents", self.documents)
         if self.depths * self.documents < 2:
             raise UserError("the needle test needs at least 2 candidates: depths x documents is 1.")
+        candidates, length = self.depths * self.documents, max(self.lengths)
+        with user_input("the needle test is too large"):
+            require_memory(
+                f"{candidates:,} candidates of up to {length:,} tokens",
+                ID_BYTES * length * (candidates + ENCODING_IDS) + COSINE_BYTES * candidates**2,
+                remedy="Use fewer --depths and --documents, or smaller --lengths.",
+            )
         for kind in self.kinds:
             checks.one_of("a kind of the needle test", kind, KINDS)
         if self.policy not in POLICIES:
@@ -161,10 +172,12 @@ def documents(
     room = length - model.frame.size
     counts: list[int] = []
     hay: list[str] = []
+    total = 0
     for sentence in haystack(kind, draw, held_out=True):
         hay.append(sentence)
         counts.append(_tokens(model, sentence))
-        if sum(counts) >= room:
+        total += counts[-1]
+        if total >= room:
             break
     ends = np.cumsum([0, *counts])
     found = []

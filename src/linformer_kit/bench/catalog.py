@@ -80,6 +80,7 @@ class AttentionSettings(Settings):
 
     def check(self) -> None:
         check_includes("models", self.models, results.KIT)
+        check_memory(values=3 * self.gemm_size**2, gemm_size=self.gemm_size)
         super().check()
 
     @property
@@ -167,14 +168,14 @@ class DecodeSettings(Settings):
     k: int = options.size(64, about="Slots.", high=limits.LENGTH)
     window: int = options.size(128, about="Tokens of a window.", high=limits.LENGTH)
     batch: int = options.batch(1)
-    steps: int = options.size(16, about="Tokens of one timed run.", high=limits.COUNT)
+    steps: int = options.size(16, about="Tokens of one timed run.", high=limits.LENGTH)
     rounds: int = options.rounds(5, quick=3)
     threads: int = options.threads()
     memory: bool = options.memory()
 
     def check(self) -> None:
         check_heads(self.dim, self.heads)
-        cache = 2 * self.depth * self.batch * max(self.contexts) * self.dim
+        cache = 2 * self.depth * self.batch * (max(self.contexts) + self.steps) * self.dim
         state = 2 * self.depth * self.batch * (self.k + self.window) * self.dim
         check_memory(
             values=cache + state + self.depth * 12 * self.dim**2,
@@ -184,6 +185,7 @@ class DecodeSettings(Settings):
             dim=self.dim,
             batch=self.batch,
             depth=self.depth,
+            steps=self.steps,
         )
 
 

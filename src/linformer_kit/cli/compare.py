@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ..config import limits
 from .exit_codes import STOPPED
 from .libraries import install_hint, silence_libraries
 from .options import Config, Overrides, Overwrite
@@ -21,7 +22,9 @@ def compare(
     seeds: Annotated[
         int,
         typer.Option(
-            help="Train each variant with this many seeds; a verdict needs two.", min=1, max=1000
+            help="Train each variant with this many seeds; a verdict needs two.",
+            min=1,
+            max=limits.REPEATS,
         ),
     ] = 1,
     out: Annotated[

@@ -75,13 +75,15 @@ def convert(
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(help="Distil for this many minutes.", min=0.0, callback=finite),
+        typer.Option(
+            help="Distil for this many minutes.", min=0.0, max=limits.MINUTES, callback=finite
+        ),
     ] = None,
     batch_size: Annotated[
         int, typer.Option(help="Rows of a step of training.", min=1, max=limits.BATCH)
     ] = 4,
     lr: Annotated[
-        float, typer.Option(help="The highest learning rate.", min=0.0, callback=finite)
+        float, typer.Option(help="The highest learning rate.", min=0.0, max=100.0, callback=finite)
     ] = 5e-5,
     seed: Annotated[
         int, typer.Option(help="Of the order of rows and of masks.", min=0, max=limits.SEED)

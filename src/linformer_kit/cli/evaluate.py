@@ -43,12 +43,12 @@ def evaluate(
     ] = None,
     depths: Annotated[
         int | None,
-        typer.Option(help="How many depths (default: 5; --needle).", min=1, max=limits.COUNT),
+        typer.Option(help="How many depths (default: 5; --needle).", min=1, max=limits.REPEATS),
     ] = None,
     documents: Annotated[
         int | None,
         typer.Option(
-            help="For each depth and length (default: 5; --needle).", min=1, max=limits.COUNT
+            help="For each depth and length (default: 5; --needle).", min=1, max=limits.REPEATS
         ),
     ] = None,
     seed: Annotated[

@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import typer
 
 from ..config import limits
-from ..errors import UserError
+from ..errors import UserError, user_input
+from ..machine_memory import require_memory
 from .libraries import install_hint, silence_libraries
 from .options import finite
 
@@ -44,7 +45,7 @@ def serve(
         ),
     ] = None,
     queue: Annotated[
-        int, typer.Option(help="Requests that may wait; more get 429.", min=1, max=limits.COUNT)
+        int, typer.Option(help="Requests that may wait; more get 429.", min=1, max=limits.QUEUE)
     ] = 256,
     max_body_mb: Annotated[
         int, typer.Option(help="Megabytes of a request.", min=1, max=limits.MEGABYTES)
@@ -81,6 +82,10 @@ def serve(
     with install_hint("serve"):
         from ..serve.settings import MB, Settings
 
+        with user_input("--max-body-mb is too large"):
+            require_memory(
+                f"a request of {max_body_mb:,} MB", max_body_mb * MB, remedy="Use a smaller one."
+            )
         settings = Settings(
             host=host,
             port=port,

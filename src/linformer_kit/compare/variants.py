@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 import unicodedata
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..config import yaml_text
+from ..config import limits, yaml_text
 from ..errors import UserError, user_input
 from .names import folder_names, short_keys
 
@@ -73,6 +74,12 @@ def variants(vary: Sequence[str]) -> Variants:
     for key in keys:
         if keys.count(key) > 1:
             raise UserError(f"{key} is varied twice: give all its values in one --vary.")
+    count = math.prod(map(len, axes))
+    if count > limits.REPEATS:
+        raise UserError(
+            f"a comparison has at most {limits.REPEATS:,} variants: got {count:,}. Give fewer "
+            "values in --vary."
+        )
     combinations: dict[tuple[str, ...], tuple[Setting, ...]] = {}
     for combination in itertools.product(*axes):
         idle = without_effect({setting.key: setting.value for setting in combination})

@@ -14,6 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from ..errors import UserError, user_input
 from ..hub import require_hub
+from ..machine_memory import require_memory
 from .digest import MAX_TOKENIZER, TOKENIZER_FILE, tokenizer_digest
 from .files import MB, size_of
 from .records import TEXTS
@@ -31,6 +32,7 @@ SPECIAL = {
     "eos_token": "</s>",
     "mask_token": "<mask>",
 }
+BPE_BYTES = 90  # of a token, which the trainer allocates at once
 TOKENIZER_HINT = "Name a folder written by save_pretrained, a tokenizer.json or a hub id."
 CONFIG_FILES = (
     TOKENIZER_FILE,
@@ -243,9 +245,12 @@ def _recipe(kind: TokenizerKind, size: int, special: list[Any]) -> tuple[tk.Toke
                 f"tokenizer.vocab_size must be at least {least} for bpe, which begins with all "
                 f"bytes: got {size}. Use kind: character for a smaller one."
             )
-        return tokenizer, trainers.BpeTrainer(
-            vocab_size=least if kind == "byte" else size, initial_alphabet=alphabet, **common
-        )
+        asked = least if kind == "byte" else size
+        with user_input("tokenizer.vocab_size is too large"):
+            require_memory(
+                f"a vocabulary of {asked:,} tokens", BPE_BYTES * asked, remedy="Use a smaller one."
+            )
+        return tokenizer, trainers.BpeTrainer(vocab_size=asked, initial_alphabet=alphabet, **common)
     if kind in ("character", "word") and size <= len(special):
         raise UserError(
             f"tokenizer.vocab_size must be at least {len(special) + 1} for {kind}: got {size}. "

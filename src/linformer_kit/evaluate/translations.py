@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..data.collate import Collate
+from ..errors import user_input
+from ..machine_memory import require_memory
+from ..measure import quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -15,6 +18,9 @@ if TYPE_CHECKING:
 
     from ..config.schema import EvaluateSection
     from ..data.rows import Rows
+
+
+BEAM_BYTES = 48  # of a token of a beam: two copies of sequences and of candidates, and whence
 
 
 @torch.no_grad()
@@ -42,7 +48,7 @@ def translate_rows(
             attention_mask=batch["attention_mask"].to(model.device),
             num_beams=options.beams,
             length_penalty=options.length_penalty,
-            max_new_tokens=room(model, options.max_new_tokens),
+            max_new_tokens=room(model, options.max_new_tokens, beams=len(here) * options.beams),
             do_sample=False,
         )
         texts = tokenizer.batch_decode(made, skip_special_tokens=True)
@@ -52,15 +58,24 @@ def translate_rows(
     return found
 
 
-def room(model: Any, wanted: int, *, used: int = 1) -> int:
-    """How many tokens may be written: learned positions end, whatever is wanted."""
+def room(model: Any, wanted: int, *, used: int = 1, beams: int = 1) -> int:
+    """How many tokens may be written: learned positions end, whatever is wanted.
+
+    `beams` are all that are kept of a batch. Their memory is allocated before the first token.
+    """
     config = model.config
     kind = config.position_embedding_type
     if config.is_encoder_decoder:
         kind = config.decoder_position_embedding_type
-    if kind != "learned":
-        return wanted
-    return max(1, min(wanted, config.max_position_embeddings - used))
+    if kind == "learned":
+        wanted = max(1, min(wanted, config.max_position_embeddings - used))
+    with user_input("too many tokens are to be written"):
+        require_memory(
+            f"{wanted:,} new tokens for {quantities.count(beams, 'beam')}",
+            BEAM_BYTES * beams * wanted,
+            remedy="Use a smaller max_new_tokens, fewer beams or smaller batches.",
+        )
+    return wanted
 
 
 def bleu_and_chrf(translations: list[str], references: list[str]) -> dict[str, Any]:

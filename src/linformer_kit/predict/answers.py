@@ -13,7 +13,7 @@ import torch
 
 from ..config.on_overflow import policy_for
 from ..errors import UserError, user_input
-from ..machine_memory import release_freed_memory
+from ..machine_memory import release_freed_memory, require_memory
 from ..models.extend import extended
 from ..models.load import load_pretrained, load_tokenizer
 from ..training.build import MODELS
@@ -119,6 +119,12 @@ class Predictor:
         self.task = self.task_with(options, on_overflow)
         self.options = options
         self.tokens_per_batch = tokens_per_batch
+        with user_input("the batches are too large"):
+            require_memory(
+                f"a batch of {tokens_per_batch:,} tokens",
+                8 * tokens_per_batch * int(self.model.config.hidden_size),  # in and out of a layer
+                remedy="Use fewer tokens per batch.",
+            )
         self._extended: tuple[int | None, Any] = (None, self.model)
         torch.manual_seed(options.seed)
 

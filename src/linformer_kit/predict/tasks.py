@@ -373,7 +373,11 @@ class Translate(TaskPredictor):
             **self.batch(pieces),
             num_beams=options.beams,
             length_penalty=options.length_penalty,
-            max_new_tokens=room(model, self.options.max_new_tokens or options.max_new_tokens),
+            max_new_tokens=room(
+                model,
+                self.options.max_new_tokens or options.max_new_tokens,
+                beams=len(pieces) * options.beams,
+            ),
             do_sample=False,
         )
         return [t.strip() for t in self.tokenizer.batch_decode(made, skip_special_tokens=True)]

@@ -121,6 +121,7 @@ def needles(kind: Kind, count: int, draw: random.Random, *, held_out: bool) -> l
     """Different questions, about as many people."""
     found: list[Needle] = []
     people: set[str] = set()
+    questions: set[str] = set()
     while len(found) < count:
         surname = "".join(draw.choices(SYLLABLES, k=draw.randint(2, 3))) + draw.choice(ENDINGS)
         name = f"{draw.choice(FIRST)} {surname.capitalize()}"
@@ -136,7 +137,8 @@ def needles(kind: Kind, count: int, draw: random.Random, *, held_out: bool) -> l
         }
         question, answer = PASSKEY if kind == "passkey" else draw.choice(FACTS)
         needle = Needle(question.format(**slots), answer.format(**slots))
-        if needle.question not in {one.question for one in found}:
+        if needle.question not in questions:
+            questions.add(needle.question)
             found.append(needle)
     return found
 
