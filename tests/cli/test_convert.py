@@ -82,6 +82,27 @@ def test_a_mistake_is_one_line(source, tmp_path, capsys, options, message):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+def test_what_cannot_fit_into_memory_is_refused_before_the_work(
+    source, tmp_path, capsys, monkeypatch, more
+):
+    monkeypatch.setattr("linformer_kit.machine_memory.total_memory", lambda: 10**9)
+    text = tmp_path / "book.txt"
+    text.write_text(" ".join(WORDS * 20))
+    given = ["convert", str(source), "--out", str(tmp_path / "out"), "--k", "4", *more]
+    for options, what in (
+        (["--batch-size", "100000"], "a step of --batch-size 100000 rows of 20 tokens"),
+        (["--max-length", "1000000"], "a step of --batch-size 4 rows of 20 tokens"),
+    ):
+        assert run([*given, "--text", str(text), "--steps", "1", *options]) == 2
+        error = capsys.readouterr().err
+        assert f"{what} needs at least" in error
+        assert "Use a smaller --batch-size, or a smaller --max-length" in error
+    assert run([*given, "--max-length", "16777216"]) == 2
+    assert "the converted model needs at least 1.1 GB" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 def test_text_that_is_too_short_is_told(source, tmp_path, capsys):
     text = tmp_path / "short.txt"
     text.write_text("the cat")

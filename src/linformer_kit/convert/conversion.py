@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..data.masking import Masking
-from ..errors import UserError
+from ..errors import UserError, user_input
+from ..machine_memory import require_memory
 from ..measure.machine import describe
 from .calibration import CALIBRATION, calibrate, needs_calibration
 from .choices import RULE, errors_alone, halves, k_by_spectrum, spectrum_of, worst_layers
@@ -120,6 +121,7 @@ def prepare(job: Conversion) -> Prepared:
             f"--positions {job.positions} has no effect: the result reads no more positions than "
             f"{job.model}. Leave it out, or give a larger --max-length."
         )
+    _check_memory(job, source, length)
     settings = Settings(
         max_length=length,
         k=min(128, length) if job.k == "auto" else job.k,
@@ -160,6 +162,34 @@ def prepare(job: Conversion) -> Prepared:
             seed=job.seed,
         )
     return Prepared(source, settings, text, short, choose, spread(measure), masking)
+
+
+def _check_memory(job: Conversion, source: Rehomed | InPlace, length: int) -> None:
+    """Refuse a conversion that cannot fit into memory; sizes that a model does not tell count 0.
+
+    A step keeps, for each token and layer, more than 10 rows of the model's size and 2.5 of the
+    inner size of its feed-forward network (measured: 12.8 and 3.2 at least).
+    """
+    config: Any = source.teacher.config
+    width, inner = (
+        found if isinstance(found := getattr(config, name, None), int) else 0
+        for name in ("hidden_size", "intermediate_size")
+    )
+    weights = sum(p.numel() for p in source.teacher.parameters())
+    student = weights
+    if isinstance(source, Rehomed):
+        student += max(0, length - (source.longest or 0)) * width
+        if job.projection == "linear" and job.k != "auto":
+            student += job.k * length
+    what, floats, remedy = "the converted model", weights + student, "Use a smaller --max-length."
+    if job.trains:
+        short = min(length, source.longest or length)
+        tokens = max(job.batch_size * short, length)
+        floats += 3 * student + int(tokens * source.layers * (10 * width + 2.5 * inner))
+        what = f"a step of --batch-size {job.batch_size} rows of {short:,} tokens"
+        remedy = "Use a smaller --batch-size, or a smaller --max-length."
+    with user_input(f"cannot convert {job.model}"):
+        require_memory(what, 4 * floats, remedy=remedy)
 
 
 def choose(job: Conversion, prepared: Prepared, say: Say) -> tuple[Settings, dict[str, Any]]:
