@@ -115,7 +115,8 @@ KEYS = st.sampled_from([
     "model", "input", "prompt", "top", "max_new_tokens", "max_tokens", "temperature", "top_p",
     "seed", "stop", "redact", "size", "on_overflow", "encoding_format", "dimensions", "user",
     "stream_options", "n", "echo", "logprobs", "suffix", "best_of", "logit_bias",
-    "presence_penalty", "layer", "head", "length",
+    "presence_penalty", "layer", "head", "length", "messages", "query", "documents", "top_n",
+    "return_documents", "max_completion_tokens", "tools", "response_format",
 ])  # fmt: skip
 NAMES = st.sampled_from(["mlm", "classify", "tag", "embed", "clm", "none"])
 TEXTS = st.text(max_size=60) | st.lists(st.text(max_size=20), max_size=3)
@@ -133,6 +134,11 @@ BODIES = st.one_of(
         st.fixed_dictionaries({"model": NAMES, "input": TEXTS}),
         st.dictionaries(KEYS.filter(lambda name: "max" not in name), JUNK, max_size=3),
     ),
+    st.builds(
+        encoded,
+        st.fixed_dictionaries({"model": NAMES, "query": st.text(max_size=20), "documents": TEXTS}),
+        st.dictionaries(KEYS.filter(lambda name: "max" not in name), JUNK, max_size=1),
+    ),
     st.builds(encoded, st.dictionaries(KEYS | st.text(max_size=8), JUNK, max_size=6)),
     st.binary(max_size=80),
     st.sampled_from([
@@ -141,7 +147,9 @@ BODIES = st.one_of(
         b'{"input": [[1e999]], "model": "classify"}',
     ]),
 )  # fmt: skip
-ROUTES = st.sampled_from(["/predict", "/v1/embeddings", "/v1/completions", "/heads"])
+ROUTES = st.sampled_from([
+    "/predict", "/v1/embeddings", "/v1/completions", "/v1/chat/completions", "/v1/rerank", "/heads",
+])  # fmt: skip
 TYPES = st.sampled_from(
     ["application/json"] * 8 + ["multipart/form-data; boundary=x", "multipart/form-data", "text/x"]
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 
 import httpx
@@ -10,6 +11,11 @@ import numpy as np
 import openai
 import pytest
 from sentence_transformers import SentenceTransformer
+
+from linformer_kit.models.load import load_tokenizer
+from linformer_kit.serve.models import load_models
+
+from .servers import local
 
 TEXTS = ["The old dog runs", "a cat", "The small bird looks"]
 
@@ -116,6 +122,150 @@ def test_models_and_errors_have_the_shape_that_the_package_reads(theirs):
     assert caught.value.code == "model_not_found"
     with pytest.raises(openai.BadRequestError, match="task 'embed'"):
         theirs.embeddings.create(model="clm", input="a")
+
+
+TEMPLATE = (
+    "{{ bos_token }}{% for each in messages %}"
+    "{% if each.role == 'system' %}{{ raise_exception('no system message is read') }}{% endif %}"
+    "{{ each.role }} {{ each.content }} {% endfor %}"
+    "{% if add_generation_prompt %}assistant {% endif %}"
+)
+MESSAGES = [
+    {"role": "user", "content": "The old"},
+    {"role": "assistant", "content": "dog"},
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "The "}, {"type": "text", "text": "cat"}],
+    },
+]
+SEEDED = {"model": "chat", "seed": 3, "temperature": 0.8}
+
+
+@pytest.fixture(scope="module")
+def chatting(runs, models, tmp_path_factory):
+    """A client of a causal model whose tokenizer has a chat template."""
+    folder = tmp_path_factory.mktemp("chat") / "chat"
+    shutil.copytree(runs("clm").model_folder("best"), folder)
+    tokenizer = load_tokenizer(folder)
+    tokenizer.chat_template = TEMPLATE
+    tokenizer.save_pretrained(folder)
+    served = load_models([str(folder)], say=lambda line: None)
+    with (
+        local({**served, "clm": models["clm"]}) as started,
+        openai.OpenAI(
+            base_url=f"{started.url}/v1",
+            api_key="none",
+            max_retries=0,
+            http_client=httpx.Client(trust_env=False),
+        ) as made,
+    ):
+        yield made
+
+
+def test_a_conversation_is_the_text_of_its_template_continued(chatting):
+    made = chatting.chat.completions.create(messages=MESSAGES, max_tokens=12, **SEEDED)
+    prompt = "user The old assistant dog user The cat assistant "
+    wanted = chatting.completions.create(prompt=prompt, max_tokens=12, **SEEDED)
+    assert made.choices[0].message.content == wanted.choices[0].text
+    assert made.choices[0].message.role == "assistant"
+    assert made.choices[0].finish_reason == wanted.choices[0].finish_reason
+    assert made.usage == wanted.usage  # <s> is there once
+    assert made.object == "chat.completion"
+
+
+def test_streamed_messages_join_to_the_whole_one(chatting):
+    asked = {"messages": MESSAGES, "max_completion_tokens": 12, **SEEDED}
+    whole = chatting.chat.completions.create(**asked)
+    chunks = list(
+        chatting.chat.completions.create(
+            **asked, stream=True, stream_options={"include_usage": True}
+        )
+    )
+    deltas = [chunk.choices[0].delta for chunk in chunks if chunk.choices]
+    assert deltas[0].role == "assistant"
+    assert "".join(each.content or "" for each in deltas) == whole.choices[0].message.content
+    assert chunks[-2].choices[0].finish_reason == whole.choices[0].finish_reason
+    assert chunks[-1].usage == whole.usage
+    assert {chunk.object for chunk in chunks} == {"chat.completion.chunk"}
+
+
+def test_without_a_limit_a_message_has_the_length_of_the_settings(chatting, models):
+    made = chatting.chat.completions.create(messages=MESSAGES, **SEEDED)
+    most = models["clm"].predictor.config.evaluate.max_new_tokens
+    assert 1 <= made.usage.completion_tokens <= most
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"model": "clm"}, "clm continues texts and knows no conversations: its tokenizer has no"),
+        ({"messages": [{"role": "system", "content": "a"}]}, "no system message is read"),
+        ({"messages": [{"role": "tool", "content": "a"}]}, "'system', 'user' or 'assistant'"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "messages"),
+        ({"messages": [{"role": "user"}]}, "messages: Field required"),
+        ({"messages": []}, "messages: List should have at least 1 item"),
+        ({"tools": [{"type": "function"}]}, "tools is not supported"),
+        ({"response_format": {"type": "json_object"}}, "response_format is not supported"),
+        ({"logprobs": True}, "logprobs is not supported"),
+        ({"n": 2}, "n is not supported"),
+        ({"max_tokens": 3, "max_completion_tokens": 3}, "Give one of them"),
+        ({"temperature": 1e-320}, "temperature must be 0"),
+    ],
+)
+def test_a_conversation_that_cannot_be_answered(chatting, options, message):
+    with pytest.raises(openai.BadRequestError) as caught:
+        chatting.chat.completions.create(**{"messages": MESSAGES, **SEEDED, **options})
+    assert message in caught.value.message
+
+
+def test_models_of_other_tasks_say_what_they_are(client):
+    for path, body in (
+        ("/v1/chat/completions", {"messages": MESSAGES}),
+        ("/v1/rerank", {"query": "a", "documents": ["b"]}),
+    ):
+        answer = client.post(path, json={"model": "classify", **body})
+        assert answer.status_code == 400
+        assert "classify has the task 'classify'" in answer.json()["error"]["message"]
+
+
+def test_documents_are_ranked_by_the_cosine_of_their_vectors(client):
+    texts = ["The small bird looks", "The old dog runs", "a cat"]
+    body = {"model": "embed", "query": "The old dog", "documents": [*texts[:2], {"text": texts[2]}]}
+    made = client.post("/v1/rerank", json={**body, "return_documents": True}).json()
+    vectors = [
+        np.array(each["embedding"])
+        for each in client.post(
+            "/v1/embeddings", json={"model": "embed", "input": [body["query"], *texts]}
+        ).json()["data"]
+    ]
+    scores = [float(vectors[0] @ each) for each in vectors[1:]]
+    order = np.argsort(scores)[::-1].tolist()
+    assert [each["index"] for each in made["results"]] == order
+    assert [each["relevance_score"] for each in made["results"]] == [scores[n] for n in order]
+    assert [each["document"]["text"] for each in made["results"]] == [texts[n] for n in order]
+    assert made["usage"]["total_tokens"] == made["tokens_read"] == made["tokens_total"]
+    best = client.post("/v1/rerank", json={**body, "top_n": 1}).json()["results"]
+    assert best == [{"index": order[0], "relevance_score": scores[order[0]]}]
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"query": ""}, "query"),
+        ({"documents": ["a", " "]}, "documents[1]"),
+        ({"documents": []}, "documents"),
+        ({"documents": [{"text": "a", "title": "b"}]}, "documents"),
+        ({"documents": "a"}, "documents"),
+        ({"documents": ["a"] * 2048}, "input"),
+        ({"top_n": 0}, "top_n"),
+        ({"rank_fields": ["a"]}, "rank_fields"),
+    ],
+)
+def test_what_cannot_be_ranked(client, body, param):
+    body = {"model": "embed", "query": "a", "documents": ["b"], **body}
+    answer = client.post("/v1/rerank", json=body)
+    assert answer.status_code in (400, 413)
+    assert answer.json()["error"]["param"] == param
 
 
 def test_curl(server):

@@ -20,7 +20,14 @@ from .events import Json
 from .guard import FORM, JSON, Guard
 from .heads import heads
 from .prediction import predict
-from .schema import CompletionsBody, EmbeddingsBody, HeadsBody, PredictBody
+from .schema import (
+    ChatBody,
+    CompletionsBody,
+    EmbeddingsBody,
+    HeadsBody,
+    PredictBody,
+    RerankBody,
+)
 from .service import Service
 
 if TYPE_CHECKING:
@@ -184,6 +191,28 @@ def _add_api(app: FastAPI, service: Service) -> None:
     )
     async def completions_route(request: Request) -> Response:
         return await openai.completions(service, request)
+
+    @app.post(
+        "/v1/chat/completions",
+        tags=["OpenAI"],
+        summary="The next message of a conversation, as OpenAI's interface gives it, by a causal "
+        "model whose tokenizer has a chat template.",
+        openapi_extra=_body(ChatBody),
+        responses=ERRORS,
+    )
+    async def chat_route(request: Request) -> Response:
+        return await openai.chat(service, request)
+
+    @app.post(
+        "/v1/rerank",
+        tags=["answers"],
+        summary="The documents that are nearest to a query, by the cosine of their vectors, as "
+        "Jina's and Cohere's interfaces give them.",
+        openapi_extra=_body(RerankBody),
+        responses=ERRORS,
+    )
+    async def rerank_route(request: Request) -> Response:
+        return await openai.rerank(service, request)
 
     @app.get("/v1/models", tags=["OpenAI"], summary="The models of this server.")
     async def models_route() -> Response:

@@ -35,6 +35,8 @@ JSON, FORM = "application/json", "multipart/form-data"
 CONTENT_TYPES = {
     "/v1/embeddings": (JSON,),
     "/v1/completions": (JSON,),
+    "/v1/chat/completions": (JSON,),
+    "/v1/rerank": (JSON,),
     "/predict": (JSON, FORM),
     "/heads": (JSON,),
 }

@@ -15,7 +15,7 @@ from ..config.answer_options import TASKS as EFFECTIVE
 from ..config.on_overflow import POLICIES, why_refused
 from ..core.cpu.gemm import batch_invariant
 from ..data.iob import types_of
-from ..errors import UserError
+from ..errors import UserError, user_input
 from ..predict.answers import Options, Predictor
 from ..training.build import MODELS
 from .cost import EncoderCost
@@ -122,6 +122,24 @@ class ServedModel:
             if not ids or not all(0 <= token < size for token in ids):
                 raise UserError(f"token ids must be 0 to {size - 1}, and at least one of a text.")
             return task.question(ids, task.overflow.pieces(len(ids)), facts=None)
+
+    def conversation(self, messages: list[dict[str, str]]) -> str:
+        """The text that answers a conversation, by the template of the tokenizer.
+
+        Its template is a program from the folder, which transformers runs in Jinja's sandbox.
+        """
+        tokenizer = self.predictor.tokenizer
+        if tokenizer is None or tokenizer.chat_template is None:
+            raise UserError(
+                f"{self.name} continues texts and knows no conversations: its tokenizer has no "
+                "chat template. Use POST /v1/completions."
+            )
+        with user_input(f"the chat template of {self.name} cannot be applied to these messages"):
+            text = str(
+                tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+            )
+        before = tokenizer.convert_ids_to_tokens(list(self.predictor.task.frame.before))
+        return text.removeprefix("".join(before))  # the frame adds it
 
     def beginning(self, text: str, length: int) -> tuple[list[int], Reading]:
         """The first tokens of a text for the head view. One thread at a time: tokenizers."""

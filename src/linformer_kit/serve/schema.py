@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
@@ -90,12 +90,11 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
-class CompletionsBody(RequestBody):
-    """OpenAI's request for a completion."""
+class WritingBody(RequestBody):
+    """What OpenAI's two requests for text have in common."""
 
     model: Annotated[str, Field(max_length=200)]
-    prompt: str | Annotated[list[str], Field(min_length=1)]
-    max_tokens: Positive | None = 16
+    max_tokens: Positive | None = None
     temperature: Temperature | None = 1.0
     top_p: Probability | None = 1.0
     seed: Seed | None = None
@@ -103,36 +102,110 @@ class CompletionsBody(RequestBody):
     stream: bool | None = False
     stream_options: StreamOptions | None = None
     n: int | None = 1
-    best_of: int | None = None
-    echo: bool | None = False
-    logprobs: int | None = None
-    suffix: str | None = None
     presence_penalty: float | None = 0.0
     frequency_penalty: float | None = 0.0
     logit_bias: dict[str, float] | None = None
     user: str | None = None
 
+    unsupported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        "n": (None, 1),
+        "presence_penalty": (None, 0.0),
+        "frequency_penalty": (None, 0.0),
+        "logit_bias": (None, {}),
+    }  # each key with the values that change nothing
+
     def check_supported(self) -> None:
         """Refuse what this server does not do, in place of ignoring it."""
-        usual: dict[str, tuple[Any, ...]] = {
-            "n": (None, 1),
-            "best_of": (None, 1),
-            "echo": (None, False),
-            "logprobs": (None,),
-            "suffix": (None, ""),
-            "presence_penalty": (None, 0.0),
-            "frequency_penalty": (None, 0.0),
-            "logit_bias": (None, {}),
-        }
-        for name, values in usual.items():
+        for name, values in self.unsupported.items():
             if getattr(self, name) not in values:
                 raise invalid(f"{name} is not supported by this server. Leave it out.", param=name)
+        if self.stream_options is not None and not self.stream:
+            raise invalid("stream_options needs stream: true.", param="stream_options")
+
+
+class CompletionsBody(WritingBody):
+    """OpenAI's request for a completion."""
+
+    prompt: str | Annotated[list[str], Field(min_length=1)]
+    max_tokens: Positive | None = 16
+    best_of: int | None = None
+    echo: bool | None = False
+    logprobs: int | None = None
+    suffix: str | None = None
+
+    unsupported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **WritingBody.unsupported,
+        "best_of": (None, 1),
+        "echo": (None, False),
+        "logprobs": (None,),
+        "suffix": (None, ""),
+    }
+
+    def check_supported(self) -> None:
+        super().check_supported()
         if isinstance(self.prompt, list) and len(self.prompt) != 1:
             raise invalid(
                 "one prompt a request is answered. Send several requests.", param="prompt"
             )
-        if self.stream_options is not None and not self.stream:
-            raise invalid("stream_options needs stream: true.", param="stream_options")
+
+
+class TextPart(BaseModel):
+    """A part of a message."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    type: Literal["text"]
+    text: str
+
+
+class Message(BaseModel):
+    """What one side of a conversation said."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    role: Literal["system", "user", "assistant"]
+    content: str | list[TextPart]
+
+    def plain(self) -> dict[str, str]:
+        """For the template of a tokenizer."""
+        parts = self.content
+        text = parts if isinstance(parts, str) else "".join(part.text for part in parts)
+        return {"role": self.role, "content": text}
+
+
+class ChatBody(WritingBody):
+    """OpenAI's request for the next message of a conversation."""
+
+    messages: Annotated[list[Message], Field(min_length=1)]
+    max_completion_tokens: Positive | None = None
+    logprobs: bool | None = False
+    tools: list[Any] | None = None
+    response_format: dict[str, Any] | None = None
+
+    unsupported: ClassVar[dict[str, tuple[Any, ...]]] = {
+        **WritingBody.unsupported,
+        "logprobs": (None, False),
+        "tools": (None, []),
+        "response_format": (None, {"type": "text"}),
+    }
+
+
+class Document(BaseModel):
+    """A text to rank."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    text: str
+
+
+class RerankBody(RequestBody):
+    """Jina's and Cohere's request for the documents that are nearest to a query."""
+
+    model: Annotated[str, Field(max_length=200)]
+    query: str
+    documents: Annotated[list[str | Document], Field(min_length=1)]
+    top_n: Annotated[Positive | None, Field(description="Results, by default all.")] = None
+    return_documents: Annotated[bool, Field(description="With their texts.")] = False
 
 
 def parse(kind: type[Body], body: bytes) -> Body:

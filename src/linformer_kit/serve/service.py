@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UserError
 from ..machine_memory import release_freed_memory
 from ..predict.answers import Options
 from .api_errors import ApiError, api_error_of, invalid, time_is_up, too_large
@@ -192,6 +193,15 @@ class Service:
             tokens += questions[-1].reading.tokens_total
             self._check_tokens(tokens)
         return task, questions
+
+    async def conversation(
+        self, http: HttpRequest, model: ServedModel, messages: list[dict[str, str]]
+    ) -> str:
+        """The text that a model continues to answer messages."""
+        try:
+            return await asyncio.to_thread(model.conversation, messages)
+        except UserError as error:
+            raise api_error_of(error, param="messages") from error
 
     async def generation(
         self,
