@@ -59,6 +59,8 @@ def run(rank: int, store: str, arguments: argparse.Namespace) -> None:
             )
             parallelize(model, mesh)
             x = local_part(torch.randn(1, length, arguments.dim), mesh, multiple_of=128)
+            with torch.no_grad():
+                model(x)  # the first call compares the models of the ranks
             with count_traffic() as traffic:
                 model(x.clone().requires_grad_()).sum().backward()
             if rank == min(1, arguments.ranks - 1):

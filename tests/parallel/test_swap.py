@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from linformer_kit import LinformerDecoder, LinformerEncoder
-from linformer_kit.parallel import bounds, local_part, parallelize
+from linformer_kit.parallel import bounds, count_traffic, local_part, parallelize
 
 from .cases import SMALL, mesh_of, own_part, randomized
 
@@ -52,6 +52,7 @@ def test_kinds_that_are_no_sum_are_refused_by_name(
 def _wrong_calls() -> dict[str, str]:
     mesh = mesh_of(4)
     rank = mesh["sequence"].get_local_rank()
+    torch.manual_seed(0)
     model = parallelize(LinformerEncoder(**SMALL, k=5, max_length=40), mesh)
     decoder = parallelize(LinformerDecoder(**SMALL, k=3, window=4), mesh)
     mask = torch.ones(2, 3, dtype=torch.bool)
@@ -72,6 +73,59 @@ def _wrong_calls() -> dict[str, str]:
             call()
         messages[name] = str(error.value)
     return messages
+
+
+def _models_that_differ(how: str) -> str:
+    """The message of the first call where rank 1 has another model."""
+    mesh = mesh_of(4)
+    other = mesh["sequence"].get_local_rank() == 1
+    options = {"k": 5, "max_length": 40, "window": 4}
+    if other and how in options:
+        options[how] += 1
+    torch.manual_seed(int(other and how == "seed"))
+    model = LinformerEncoder(**SMALL, **options)
+    if other and how == "one value":
+        model.layers[1].attention.q_proj.weight.data[0, 0] += 1e-3
+    model = parallelize(model.double() if other and how == "dtype" else model, mesh)
+    x = torch.randn(2, 3, 16, dtype=next(model.parameters()).dtype)
+    with pytest.raises(ValueError) as error:
+        model(x)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("how", "what"),
+    [
+        ("seed", "weights"),
+        ("one value", "weights"),
+        ("k", "sizes, settings and dtypes"),
+        ("window", "sizes, settings and dtypes"),
+        ("dtype", "sizes, settings and dtypes"),
+    ],
+)
+def test_every_rank_refuses_models_that_differ(ranks: Ranks, how: str, what: str) -> None:
+    answers = ranks.run(_models_that_differ, how)
+    assert len(set(answers)) == 1
+    assert f"the same {what}: got 2 different ones, of rank 0, 2, 3; rank 1." in answers[0]
+
+
+def _calls_after_the_first() -> tuple[int, int]:
+    mesh = mesh_of(4)
+    torch.manual_seed(0)
+    model = parallelize(LinformerEncoder(**SMALL, k=5, max_length=40), mesh)
+    found = []
+    for _ in range(2):
+        with count_traffic() as traffic, torch.no_grad():
+            model(torch.randn(2, 3, 16))
+        found.append(traffic.calls["all_gather"])
+        torch.manual_seed(mesh["sequence"].get_local_rank())
+        with torch.no_grad():  # weights that change are not compared again
+            model.layers[0].attention.q_proj.weight.normal_()
+    return found[0], found[1]
+
+
+def test_models_are_compared_once(ranks: Ranks) -> None:
+    assert set(ranks.run(_calls_after_the_first)) == {(2, 1)}
 
 
 def test_every_rank_refuses_a_wrong_call(ranks: Ranks) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import torch
 from torch import nn
 
 from ..core.attention import LinformerAttention
@@ -13,6 +15,7 @@ from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
 from ..core.encoder import EncoderLayer, LinformerEncoder
 from ..core.full_causal import CausalFullAttention
+from .collectives import all_gather
 from .compress import SUPPORTED
 from .decoder import ParallelDecoder, ParallelDecoderLayer
 from .encoder import ParallelEncoder, ParallelEncoderLayer
@@ -36,7 +39,9 @@ def parallelize(model: Model, mesh: DeviceMesh) -> Model:
 
     Afterwards every rank calls the model with its part of the positions (`local_part`), and gets
     the output of its part; the loss of a Hugging Face model is that of the whole sequence, on every
-    rank. Parameters, their names and the state_dict stay as they are, equal on all ranks.
+    rank. Parameters, their names and the state_dict stay as they are, equal on all ranks: the first
+    call of the model compares sizes, dtypes and weights, and raises on all ranks if they differ.
+    Weights that FSDP has cut are not compared.
 
     The gradients of the whole are the mean over all ranks of the mesh: wrap the model in DDP or
     FSDP over all ranks, or call `average_gradients`.
@@ -59,6 +64,7 @@ def parallelize(model: Model, mesh: DeviceMesh) -> Model:
             "only a LinformerEncoder, a LinformerDecoder or a model with one can be parallelized: "
             f"got {type(model).__name__}."
         )
+    _compare_at_first_call(model, mesh)
     return model
 
 
@@ -76,6 +82,70 @@ def check(model: nn.Module) -> None:
                 f"compressed rows are sums over positions: got {kind!r} ({name or 'the model'}). "
                 "Use one of these, or one rank a sequence."
             )
+
+
+def _compare_at_first_call(model: nn.Module, mesh: DeviceMesh) -> None:
+    """Before the first collective of a call: ranks whose models differ would abort or be wrong."""
+    structure, shapes = _structure(model), _shapes(model)
+
+    def compare(model: nn.Module, *_: Any) -> None:
+        handle.remove()
+        whole = _shapes(model) == shapes  # not cut by FSDP since
+        dtypes = [str(parameter.dtype) for parameter in model.parameters()]
+        own = [_digest(repr((structure, dtypes)).encode()), _weights(model) if whole else 0, whole]
+        group = sequence_mesh(mesh).get_group()
+        found = all_gather(torch.tensor(own, device=mesh.device_type), group).tolist()
+        structures, weights, complete = zip(*found, strict=True)
+        _check_equal("sizes, settings and dtypes", structures)
+        if all(complete):
+            _check_equal("weights", weights)
+
+    handle = model.register_forward_pre_hook(torch.compiler.disable(compare))
+
+
+def _check_equal(what: str, digests: tuple[int, ...]) -> None:
+    if len(set(digests)) == 1:
+        return
+    same = [[r for r, d in enumerate(digests) if d == one] for one in dict.fromkeys(digests)]
+    listed = "; ".join(f"rank {', '.join(map(str, ranks))}" for ranks in same)
+    raise ValueError(
+        f"the ranks of a sequence group must hold models with the same {what}: got {len(same)} "
+        f"different ones, of {listed}. Build the model with the same arguments and seed, or load "
+        "the same file, on all of them."
+    )
+
+
+def _structure(model: nn.Module) -> list[Any]:
+    """What defines the computation, apart from the weights."""
+    return [
+        (name, type(module).__name__, sorted(item for item in vars(module).items() if _plain(item)))
+        for name, module in model.named_modules()
+    ] + [sorted(_shapes(model).items())]
+
+
+def _plain(item: tuple[str, Any]) -> bool:
+    name, value = item
+    return name != "training" and isinstance(value, bool | int | float | str)
+
+
+def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Of parameters and buffers that are whole and have memory."""
+    return {
+        name: tuple(tensor.shape)
+        for name, tensor in (*model.named_parameters(), *model.named_buffers())
+        if not hasattr(tensor, "full_tensor")
+    }
+
+
+def _weights(model: nn.Module) -> int:
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in (*model.parameters(), *model.buffers()):
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return int.from_bytes(digest.digest(), "big", signed=True)
+
+
+def _digest(content: bytes) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big", signed=True)
 
 
 def _models() -> list[tuple[type[nn.Module], type[nn.Module]]]:
