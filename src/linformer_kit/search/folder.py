@@ -142,9 +142,11 @@ def remove_leftovers(folder: Path) -> None:
 
 def _read(path: Path) -> dict[str, Any]:
     """An index.json, final or not; nothing if it is not whole."""
+    if not path.is_file():  # a FIFO would block
+        return {}
     try:
         about = json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return {}
     return about if isinstance(about, dict) else {}
 
