@@ -27,5 +27,5 @@ def check_temperature(value: float) -> float:
         return value
     raise UserError(
         f"temperature must be 0, which takes the likeliest token, or {low:g} to {high:g}: got "
-        f"{value:g}."
+        f"{value}."
     )
