@@ -89,13 +89,22 @@ def test_a_task_trains_evaluates_loads_and_predicts(tmp_path, task):
     assert json.loads((folder.path / "environment.json").read_text())["seed"] == 0
 
 
-def test_max_examples_bounds_validation_and_not_the_test_part(tmp_path):
-    config = load(tiny.write(tmp_path, steps=2, eval_every=2), ["evaluate.max_examples=2"])
+@pytest.mark.parametrize("limit", [None, 3])
+def test_the_validation_and_the_test_part_have_limits_of_their_own(tmp_path, capsys, limit):
+    limits = ["evaluate.max_examples=2"]
+    limits += [] if limit is None else [f"evaluate.max_test_examples={limit}"]
+    config = load(tiny.write(tmp_path, steps=2, eval_every=2), limits)
     folder = train(config)
     assert folder is not None
     prepared = prepare(config)
     assert len(prepared.part("validation")) > 2
-    assert folder.evaluation()["rows"] == len(prepared.part("test")) > 2
+    whole = len(prepared.part("test"))
+    assert whole > 3
+    found = folder.evaluation()
+    assert (found["rows"], found["rows_of_part"]) == (limit or whole, whole)
+    said = f"{limit} of {whole} rows were scored (evaluate.max_test_examples = {limit})"
+    assert (said in capsys.readouterr().out) == (limit is not None)
+    assert evaluate_run(folder)["metrics"] == found["metrics"]
     assert evaluate_run(folder, part="validation")["rows"] == 2
 
 

@@ -74,7 +74,7 @@ def baseline(config: RunConfig, prepared: Prepared, part: Part) -> Baseline | No
     train, evaluated = prepared.part("train"), prepared.part(part)
     if train is None or evaluated is None:
         return None
-    rows = Rows(evaluated, None if part == "test" else config.evaluate.max_examples)
+    rows = Rows(evaluated, config.evaluate.limit(part))
     if config.task == "classify":
         found = _most_frequent_label(Rows(train), rows)
     elif config.task == "embed":

@@ -195,7 +195,7 @@ def _baseline(config: RunConfig, part: Part, known: dict[str, Baseline | None]) 
     """Computed once for all runs on the same data with the same masks."""
     prepared = prepare(config)
     masks = (config.train.mask_share, config.train.whole_words, config.seed)
-    same = json.dumps([str(prepared.folder), part, config.evaluate.max_examples, *masks])
+    same = json.dumps([str(prepared.folder), part, config.evaluate.limit(part), *masks])
     if same not in known:
         known[same] = baseline(config, prepared, part)
     return known[same]

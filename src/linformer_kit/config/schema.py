@@ -148,9 +148,20 @@ class EvaluateSection(Section):
 
     batch_size: Batch = 16
     max_examples: Positive | None = None
+    max_test_examples: Positive | None = None
     beams: Beams = 4
     length_penalty: Penalty = 1.0
     max_new_tokens: Length = 128
+
+    def limit_key(self, part: str) -> str:
+        """The key that limits the rows of a part. The test part has its own: its scores are the
+        result of a run, and compared with those of others.
+        """
+        return "max_test_examples" if part == "test" else "max_examples"
+
+    def limit(self, part: str) -> int | None:
+        found: int | None = getattr(self, self.limit_key(part))
+        return found
 
 
 class RunConfig(Section):

@@ -105,7 +105,7 @@ def _evaluate_on(
         if trainer.args.should_save:
             _keep(folder, evaluation)
         return evaluation
-    rows = Rows(rows_file, None if chosen == "test" else config.evaluate.max_examples)
+    rows = Rows(rows_file, config.evaluate.limit(chosen))
     tokenizer = prepared.tokenizer()
     model = load_pretrained(MODELS[config.task], path)
     if without is not None:
@@ -174,7 +174,8 @@ def _evaluate_on(
         tell_unread(report, chosen, counts, config.data.max_length)
         if len(rows) < counts["rows"]:
             text = f"{len(rows):,} of {counts['rows']:,} rows were scored"
-            limit = f"evaluate.max_examples = {config.evaluate.max_examples}"
+            key = config.evaluate.limit_key(chosen)
+            limit = f"evaluate.{key} = {config.evaluate.limit(chosen)}"
             report.notice("not scored", f"{text} ({limit}).", scored=len(rows))
         if changed:
             report.notice(

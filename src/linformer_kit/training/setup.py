@@ -158,7 +158,7 @@ def make_trainer(
     rows = Rows(train_part)
     checked = None
     if validation is not None:
-        checked = Rows(validation, config.evaluate.max_examples)
+        checked = Rows(validation, config.evaluate.limit("validation"))
     metrics = metrics_of(config, prepared, "validation", checked)
     train = config.train
     kinds = (EncoderLayer, DecoderLayer)  # what FSDP shards one by one
