@@ -316,7 +316,7 @@ def test_a_document_of_a_million_tokens_is_treated_by_every_policy(monkeypatch, 
     text, total = "The old dog " * 83_400, 1_000_802
     (answer,) = predict_texts(runs("classify"), [text], options=Options(), on_overflow=policy)
     if policy == "error":
-        assert "got 1,000,802" in answer.problem
+        assert "got at least " in answer.problem  # the rest was not tokenized
     elif policy == "extend":
         assert "reading 1,048,576 tokens at once needs at least 0.4 GB" in answer.problem
     else:

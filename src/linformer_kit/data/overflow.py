@@ -68,10 +68,7 @@ class Overflow:
         assert self.max_length is not None
         room = self.max_length - self.frame
         if self.policy == "error":
-            raise UserError(
-                f"a text must have at most {self.limit} = {self.max_length:,} tokens: got "
-                f"{length + self.frame:,}. Shorten it, or use on_overflow: {self.instead}."
-            )
+            raise self._too_long(f"{length + self.frame:,}")
         if self.policy == "extend":
             return [range(length)]
         if room < 1:
@@ -85,6 +82,17 @@ class Overflow:
 
     def fits(self, length: int) -> bool:
         return self.max_length is None or length + self.frame <= self.max_length
+
+    def check_part(self, length: int) -> None:
+        """Raise what `pieces` would, for a text whose first `length` tokens are known."""
+        if self.policy == "error" and not self.fits(length):
+            raise self._too_long(f"at least {length + self.frame:,}")
+
+    def _too_long(self, got: str) -> UserError:
+        return UserError(
+            f"a text must have at most {self.limit} = {self.max_length:,} tokens: got {got}. "
+            f"Shorten it, or use on_overflow: {self.instead}."
+        )
 
     def reading(self, length: int, pieces: Sequence[range]) -> Reading:
         """How much of the text these pieces are."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..data.encode import UNBOUNDED, Bounds
 from ..data.iob import types_of
 from ..data.spans import Span, redacted
 from ..data.tagging import spans_of_tokens, token_ranges, word_starts
@@ -38,8 +39,8 @@ class Tag(TaskPredictor):
         if self.options.redact:
             self.columns = ("prediction", "predictions")
 
-    def encode(self, text: str) -> Question:
-        encoding = self.tokens(text)
+    def encode(self, text: str, bounds: Bounds = UNBOUNDED) -> Question:
+        encoding = self.tokens(text, bounds)
         pieces = self.overflow.pieces(len(encoding.ids))
         ranges = token_ranges(encoding.offsets, text)
         facts = _Tokens(text, ranges, word_starts(ranges, text), pieces)

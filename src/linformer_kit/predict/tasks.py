@@ -17,6 +17,7 @@ import torch
 
 from ..config.answer_options import check_temperature
 from ..data.collate import pad
+from ..data.encode import UNBOUNDED, Bounds, encode_long
 from ..data.features import features_of
 from ..data.overflow import (
     Overflow,
@@ -25,7 +26,7 @@ from ..data.overflow import (
     mean_of_pieces,
     most_central,
 )
-from ..data.tokenizer import encode_whole, frame_of
+from ..data.tokenizer import frame_of
 from ..errors import UserError, user_input
 from ..evaluate.translations import room
 from ..models.extend import extended_length
@@ -73,7 +74,8 @@ class Question:
 class TaskPredictor:
     """The base of the tasks.
 
-    `encode` raises a UserError for a text that cannot be answered. `forward` gets pieces of one
+    `encode` raises a UserError for a text that cannot be answered, and ends early where the bounds
+    say so. `forward` gets pieces of one
     batch, the model to call (the extended one, where a question has a reach) and the facts of their
     questions with the places of the pieces in these; it returns one output for each piece. `merge`
     makes the answers of a question from the outputs of its pieces, or raises a UserError.
@@ -105,18 +107,21 @@ class TaskPredictor:
             self.config.data.chunk_overlap,
         )
 
-    def encode(self, text: str) -> Question:
-        ids = self.tokens(text).ids
+    def encode(self, text: str, bounds: Bounds = UNBOUNDED) -> Question:
+        ids = self.tokens(text, bounds).ids
         pieces = self.overflow.pieces(len(ids))
         return self.question(ids, pieces, facts=None)
 
-    def tokens(self, text: str) -> Any:
+    def tokens(self, text: str, bounds: Bounds = UNBOUNDED) -> Any:
         """The encoding of a text without frame."""
-        with user_input("the text cannot be tokenized"):
-            (encoding,) = encode_whole(self.tokenizer, [text])
-        return encoding
 
-    def question(self, ids: list[int], pieces: Sequence[range], *, facts: Any) -> Question:
+        def check(tokens: int) -> None:
+            bounds.check(tokens)
+            self.overflow.check_part(tokens)
+
+        return encode_long(self.tokenizer, text, replace(bounds, check=check))
+
+    def question(self, ids: Sequence[int], pieces: Sequence[range], *, facts: Any) -> Question:
         """Pieces of ids in their frames."""
         framed = [np.asarray(self.frame(ids[p.start : p.stop])) for p in pieces]
         reading = self.overflow.reading(len(ids), pieces)
@@ -177,8 +182,8 @@ class FillMask(TaskPredictor):
         """The best one is a token for the first mask."""
         return super().result(answers) | {"prediction": answers[0]["token"]}
 
-    def encode(self, text: str) -> Question:
-        ids = self.tokens(text).ids
+    def encode(self, text: str, bounds: Bounds = UNBOUNDED) -> Question:
+        ids = self.tokens(text, bounds).ids
         places = np.flatnonzero(np.asarray(ids) == self.tokenizer.mask_token_id)
         if not len(places):
             raise UserError(f"the text must hold {self.tokenizer.mask_token}: got {_short(text)}.")
@@ -258,9 +263,9 @@ class Classify(TaskPredictor):
         more = ("predictions",) if self.options.top > 1 else ()
         self.columns = ("prediction", "prediction_score", *more)
 
-    def encode(self, text: str) -> Question:
+    def encode(self, text: str, bounds: Bounds = UNBOUNDED) -> Question:
         if self.tokenizer is not None:
-            return super().encode(text)
+            return super().encode(text, bounds)
         values = _features(text, self.model.config.feature_size)
         pieces = self.overflow.pieces(len(values))
         cut = [values[piece.start : piece.stop] for piece in pieces]
@@ -354,8 +359,8 @@ class Translate(TaskPredictor):
 
     columns = ("prediction",)
 
-    def encode(self, text: str) -> Question:
-        encoding = self.tokens(text)
+    def encode(self, text: str, bounds: Bounds = UNBOUNDED) -> Question:
+        encoding = self.tokens(text, bounds)
         ids = encoding.ids
         if self.policy != "chunk" or self.overflow.fits(len(ids)):
             pieces = self.overflow.pieces(len(ids))

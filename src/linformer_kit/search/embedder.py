@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import numpy as np
 
 from ..data.collate import pad
+from ..data.encode import encode_long
 from ..data.files import MB
 from ..data.overflow import overlapping
-from ..data.tokenizer import encode_whole, frame_of
+from ..data.tokenizer import frame_of
 from ..errors import UserError, user_input
 from ..models.load import check_safetensors, quiet
 from ..models.sentence_files import MODULES
@@ -104,7 +105,8 @@ class Embedder:
 
     def passages(self, text: str, tokens: int) -> list[Passage]:
         """Overlapping passages of at most `tokens` tokens: all of the text."""
-        (encoding,) = encode_whole(self.tokenizer, [text])
+        encoding = encode_long(self.tokenizer, text)
+        ids, offsets = encoding.ids, encoding.offsets
         room = min(tokens, self.longest) - self.frame.size
         if room < 1:
             raise UserError(
@@ -112,13 +114,12 @@ class Embedder:
                 f"{min(tokens, self.longest)}."
             )
         found = []
-        for piece in overlapping(len(encoding.ids), room, int(room * OVERLAP)):
+        for piece in overlapping(len(ids), room, int(room * OVERLAP)):
             if not len(piece):
                 continue
-            offsets = encoding.offsets[piece.start : piece.stop]
-            ids = np.asarray(self.frame(encoding.ids[piece.start : piece.stop]))
-            start, end = offsets[0][0], max(stop for _, stop in offsets)
-            found.append(Passage(start, end, ids, piece.start))
+            here = offsets[piece.start : piece.stop]
+            row = np.asarray(self.frame(ids[piece.start : piece.stop]))
+            found.append(Passage(here[0][0], max(stop for _, stop in here), row, piece.start))
         return found
 
     def vectors(

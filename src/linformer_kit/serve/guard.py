@@ -92,10 +92,9 @@ class Guard:
             # A connection that is closed with unread bytes is reset, and the answer is lost.
             whole = await body.discard(DISCARDED * self.settings.max_body)
             await answer.error(error, close=error.close or not whole)
-        except asyncio.CancelledError:
-            answer.status = answer.status or 499
-            if not body.gone:
-                raise
+        except asyncio.CancelledError:  # raised again, it would be logged with a traceback
+            if answer.status is None and not body.gone:
+                await answer.error(_ending(), close=True)
         except Exception as error:  # a client that gets no answer learns nothing
             refused = api_error_of(error)
             if refused.status == 500:
@@ -300,6 +299,12 @@ def error_response(error: ApiError, *, close: bool) -> tuple[list[tuple[bytes, b
 
 def encoded(headers: dict[str, str]) -> list[tuple[bytes, bytes]]:
     return [(name.encode(), value.encode()) for name, value in headers.items()]
+
+
+def _ending() -> ApiError:
+    return ApiError(
+        503, "the server ends before the answer is there.", code="shutting_down", retry_after=1
+    )
 
 
 def _replayed(body: bytes, receive: Receive) -> Receive:

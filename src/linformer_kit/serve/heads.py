@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..analysis.encoders import TextEncoder
 from ..analysis.heads import layers_with_matrix, look_at_head
 from ..analysis.tokens import token_texts
+from ..data.encode import encode_long
 from ..data.overflow import Overflow
 from .api_errors import invalid
 from .events import Json
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request as HttpRequest
     from starlette.responses import Response
 
+    from ..data.encode import Bounds
     from ..data.overflow import Reading
     from ..measure.records import Record
     from ..predict.answers import Predictor
@@ -63,14 +65,14 @@ class HeadView:
         if head > self.heads:
             raise invalid(f"head must be at most {self.heads}: got {head}.", param="head")
 
-    def piece(self, text: str, length: int) -> tuple[list[int], Reading]:
+    def piece(self, text: str, length: int, bounds: Bounds) -> tuple[list[int], Reading]:
         """The first `length` tokens of a text in their frame, and how many of all these are."""
         task = self._predictor.task
         most = task.overflow.max_length
         overflow = Overflow(
             "truncate", length if most is None else min(length, most), task.frame.size
         )
-        ids = task.tokens(text).ids
+        ids = encode_long(task.tokenizer, text, bounds).ids
         pieces = overflow.pieces(len(ids))
         return task.frame(ids[: pieces[0].stop]), overflow.reading(len(ids), pieces)
 
@@ -110,7 +112,7 @@ async def heads(service: Service, http: HttpRequest) -> Response:
     body = parse(HeadsBody, await http.body())
     model = service.model(body.model)
     model.head_view.check(body.layer, body.head)
-    piece, reading = await service.beginning(model, body.input, body.length)
+    piece, reading = await service.beginning(http, model, body.input, body.length)
     request = HeadRequest(model, piece, body.layer, body.head)
     service.scheduler.submit([request.unit()])
     found = await service.result_of(http, request)

@@ -6,6 +6,8 @@ import re
 import tempfile
 import threading
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -14,6 +16,7 @@ import torch
 from ..config.answer_options import TASKS as EFFECTIVE
 from ..config.on_overflow import POLICIES, why_refused
 from ..core.cpu.gemm import batch_invariant
+from ..data.encode import UNBOUNDED, Bounds
 from ..data.iob import types_of
 from ..errors import UserError, user_input
 from ..predict.answers import Options, Predictor
@@ -24,7 +27,7 @@ from .folders import SentenceModel, source_of
 from .heads import HeadView
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
 
@@ -42,6 +45,7 @@ TASK_NAMES: dict[Task, str] = {
     "translate": "translate",
 }
 MORE_OPTIONS: dict[str, tuple[str, ...]] = {"generate": ("top_p", "stop", "stream")}
+TURN = 0.0001  # seconds in which another thread takes a lock that is free
 KEPT = 64  # combinations of options whose tasks are kept
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -111,17 +115,18 @@ class ServedModel:
                 self._tasks[key] = found
         return found
 
-    def question(self, task: TaskPredictor, given: str | Sequence[int]) -> Question:
-        """A text or token ids, cut as the task reads them. One thread at a time: tokenizers."""
-        with self._lock:
-            if isinstance(given, str):
-                _check_text(given)
-                return task.encode(given)
-            size = self.config.vocab_size
-            ids = task.frame.removed(given) if given else []
-            if not ids or not all(0 <= token < size for token in ids):
-                raise UserError(f"token ids must be 0 to {size - 1}, and at least one of a text.")
-            return task.question(ids, task.overflow.pieces(len(ids)), facts=None)
+    def question(
+        self, task: TaskPredictor, given: str | Sequence[int], bounds: Bounds = UNBOUNDED
+    ) -> Question:
+        """A text or token ids, cut as the task reads them."""
+        if isinstance(given, str):
+            with self._tokenizing(given, bounds) as taking_turns:
+                return task.encode(given, taking_turns)
+        size = self.config.vocab_size
+        ids = task.frame.removed(given) if given else []
+        if not ids or not all(0 <= token < size for token in ids):
+            raise UserError(f"token ids must be 0 to {size - 1}, and at least one of a text.")
+        return task.question(ids, task.overflow.pieces(len(ids)), facts=None)
 
     def conversation(self, messages: list[dict[str, str]]) -> str:
         """The text that answers a conversation, by the template of the tokenizer.
@@ -141,11 +146,26 @@ class ServedModel:
         before = tokenizer.convert_ids_to_tokens(list(self.predictor.task.frame.before))
         return text.removeprefix("".join(before))  # the frame adds it
 
-    def beginning(self, text: str, length: int) -> tuple[list[int], Reading]:
-        """The first tokens of a text for the head view. One thread at a time: tokenizers."""
+    def beginning(self, text: str, length: int, bounds: Bounds) -> tuple[list[int], Reading]:
+        """The first tokens of a text for the head view."""
+        with self._tokenizing(text, bounds) as taking_turns:
+            return self.head_view.piece(text, length, taking_turns)
+
+    @contextmanager
+    def _tokenizing(self, text: str, bounds: Bounds) -> Iterator[Bounds]:
+        """One thread at a time, for the memory; others may have their turn between two windows."""
+        if not text.strip():
+            raise UserError("the input is empty.")
+
+        def check(tokens: int) -> None:
+            if tokens:
+                self._lock.release()
+                time.sleep(TURN)
+                self._lock.acquire()
+            bounds.check(tokens)
+
         with self._lock:
-            _check_text(text)
-            return self.head_view.piece(text, length)
+            yield replace(bounds, check=check)
 
     def batch_key(self, task: TaskPredictor, question: Question, piece: int) -> Any:
         """Pieces with the same key may share a batch; None: alone."""
@@ -208,11 +228,6 @@ class ServedModel:
         own = self.predictor.config.task
         known = [name for name, tasks in EFFECTIVE.items() if own in tasks]
         return [*known, *MORE_OPTIONS.get(self.task, ()), "on_overflow"]
-
-
-def _check_text(text: str) -> None:
-    if not text.strip():
-        raise UserError("the input is empty.")
 
 
 def load_models(

@@ -178,7 +178,7 @@ async def _written(
         seed=body.seed,
         stop=stops(body.stop or ()),
     )
-    request = await service.generation(model, prompt, sampling, None)
+    request = await service.generation(http, model, prompt, sampling, None)
     head = {
         "id": f"{shape.prefix}-{secrets.token_hex(12)}",
         "object": shape.chunk if body.stream else shape.whole,

@@ -185,7 +185,7 @@ async def _generate(
         seed=body.seed,
         stop=stops(body.stop or ()),
     )
-    request = await service.generation(model, inputs[0], sampling, body.on_overflow)
+    request = await service.generation(http, model, inputs[0], sampling, body.on_overflow)
     if body.stream:
         return events(_news(service, http, request))
     text, reason = "", None

@@ -1,13 +1,15 @@
 """Requests on their way through the scheduler: predictions, and texts that are written.
 
 Both are made on the event loop and computed by the worker; what they tell the loop goes through
-`call_soon_threadsafe`.
+`call_soon_threadsafe`. What comes before the queue is made by a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -37,10 +39,10 @@ class Awaited(Request):
 
     def resolve(self, result: Any) -> None:
         """By the worker."""
-        self._loop.call_soon_threadsafe(self._resolve, result)
+        _tell(self._loop, self._resolve, result)
 
     def failed(self, error: BaseException) -> None:
-        self._loop.call_soon_threadsafe(self._reject, error)
+        _tell(self._loop, self._reject, error)
 
     def _resolve(self, result: Any) -> None:
         if not self.result.done():
@@ -49,6 +51,39 @@ class Awaited(Request):
     def _reject(self, error: BaseException) -> None:
         if not self.result.done():
             self.result.set_exception(error)
+
+
+def _tell(loop: asyncio.AbstractEventLoop, heard: Callable[..., Any], *values: Any) -> None:
+    with suppress(RuntimeError):  # the loop has ended, and work that was given up has not
+        loop.call_soon_threadsafe(heard, *values)
+
+
+class GivenUpError(Exception):
+    """Nobody waits for the result any more."""
+
+
+class Preparation(Awaited):
+    """What is made of a request before it is queued, such as the tokens of its texts.
+
+    It has a thread of its own, which ends at its next check when the request is given up, and with
+    the process: nothing waits for it.
+    """
+
+    def __init__(self, make: Callable[[Callable[[], None]], Any]) -> None:
+        super().__init__()
+        threading.Thread(
+            target=self._run, args=(make,), name="linformer-preparation", daemon=True
+        ).start()
+
+    def _run(self, make: Callable[[Callable[[], None]], Any]) -> None:
+        try:
+            self.resolve(make(self._check))
+        except BaseException as error:  # a panic of the package tokenizers is no Exception
+            self.failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
+
+    def _check(self) -> None:
+        if self.cancelled:
+            raise GivenUpError
 
 
 class Prediction(Awaited):
@@ -150,7 +185,7 @@ class Generation(Request):
         return SliceUnit(self, rate=f"{self.model.name} generation", tokens=tokens)
 
     def failed(self, error: BaseException) -> None:
-        self._tell(error)
+        self._publish(error)
 
     async def written(self) -> AsyncIterator[Written]:
         """Pieces of text as they come, those that wait together as one; the last has a reason."""
@@ -180,16 +215,16 @@ class Generation(Request):
             self._writing = self._begun()
         writing = self._writing
         more = writing.advance(
-            lambda text: self._tell(Written(text, writing.written)),
+            lambda text: self._publish(Written(text, writing.written)),
             lambda: self.cancelled or pause() or self._news.qsize() > PENDING,
         )
         self.seconds_computing += time.monotonic() - begin
         if not more:
-            self._tell(Written("", writing.written, writing.finish_reason))
+            self._publish(Written("", writing.written, writing.finish_reason))
             return False
         if self._news.qsize() > PENDING:
             self._parked = True  # the client is slow: resume when it has read
-            self._loop.call_soon_threadsafe(self._unpark)
+            _tell(self._loop, self._unpark)
             return False
         return True
 
@@ -212,8 +247,8 @@ class Generation(Request):
         ends = [] if end is None else end if isinstance(end, list) else [end]
         return Writing(decoder, self.model.predictor.tokenizer, ids, sampling, ends)
 
-    def _tell(self, news: Written | BaseException) -> None:
-        self._loop.call_soon_threadsafe(self._news.put_nowait, news)
+    def _publish(self, news: Written | BaseException) -> None:
+        _tell(self._loop, self._news.put_nowait, news)
 
 
 class SliceUnit(Unit):

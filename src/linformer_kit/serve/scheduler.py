@@ -77,12 +77,16 @@ class Scheduler:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Compute what is queued, then end the thread."""
+    def stop(self, *, within: float | None = None) -> None:
+        """Compute what is queued, then end the thread.
+
+        After `within` seconds it is left alone: a batch cannot be stopped, and the thread ends with
+        the process.
+        """
         with self._changed:
             self._stopping = True
             self._changed.notify()
-        self._thread.join()
+        self._thread.join(within)
 
     def submit(self, units: Sequence[Unit]) -> None:
         """Queue units, those of one request in their order."""

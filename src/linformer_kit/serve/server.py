@@ -67,7 +67,7 @@ def configured(guard: Guard, settings: Settings) -> uvicorn.Config:
         log_level="warning",
         server_header=False,
         date_header=False,
-        timeout_graceful_shutdown=int(settings.time_limit + GRACE),
+        timeout_graceful_shutdown=int(settings.time_limit + GRACE / 2),
         timeout_keep_alive=30,
         ws="none",
         lifespan="on",

@@ -8,16 +8,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..data.encode import Bounds
 from ..errors import UserError
 from ..machine_memory import release_freed_memory
 from ..predict.answers import Options
 from .api_errors import ApiError, api_error_of, invalid, time_is_up, too_large
 from .metrics import Metrics
-from .requests import Generation, Prediction
+from .requests import Generation, Prediction, Preparation
 from .scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from starlette.requests import Request as HttpRequest
 
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
     from .scheduler import Unit
     from .settings import Settings
 
+# Bytes of a text in which no word of the tokenizer ends, at most; each takes up to 300 in memory. A
+# larger max_tokens raises it: a tokenizer of single bytes may read so far.
+WIDEST = 2**20
 Given = str | list[int]
+ENDING = 3.0  # seconds at the end in which the worker may finish what it computes
 RELEASE_EVERY = 2.0  # seconds of work after which freed memory is given back to the system
 
 
@@ -82,7 +87,7 @@ class Service:
             yield
         finally:
             self.ready = False
-            await asyncio.to_thread(self.scheduler.stop)
+            await asyncio.to_thread(self.scheduler.stop, within=ENDING)
 
     def model(self, name: str | None, *, task: str | None = None) -> ServedModel:
         """The model of a request."""
@@ -117,9 +122,7 @@ class Service:
         on_overflow: str | None,
     ) -> Answered:
         """The answers of a model to texts, features (as JSON) or token ids."""
-        task, questions = await asyncio.to_thread(
-            self._questions, model, inputs, options, on_overflow
-        )
+        task, questions = await self._questions(http, model, inputs, options, on_overflow)
         request = Prediction(model, task, questions)
         self.scheduler.submit(request.units())
         answers = await self.result_of(http, request)
@@ -144,18 +147,32 @@ class Service:
             return request.result.result()
         finally:
             request.cancelled = True
+            request.result.cancel()  # an error that comes later is of no one
             gone.cancel()
 
     async def beginning(
-        self, model: ServedModel, text: str, length: int
+        self, http: HttpRequest, model: ServedModel, text: str, length: int
     ) -> tuple[list[int], Reading]:
         """The first tokens of a text, for the head view, and how many of all these are."""
-        try:
-            piece, reading = await asyncio.to_thread(model.beginning, text, length)
-        except Exception as error:
-            raise api_error_of(error, param="input") from error
-        self._check_tokens(reading.tokens_total)
-        return piece, reading
+
+        def make(check: Callable[[], None]) -> tuple[list[int], Reading]:
+            try:
+                piece, reading = model.beginning(text, length, self._bounds(check))
+            except Exception as error:
+                raise api_error_of(error, param="input") from error
+            self._check_tokens(reading.tokens_total)
+            return piece, reading
+
+        return await self.result_of(http, Preparation(make))
+
+    def _bounds(self, check: Callable[[], None], before: int = 0) -> Bounds:
+        """Of the tokens of a text, after those of other texts of the request."""
+
+        def check_tokens(tokens: int) -> None:
+            check()
+            self._check_tokens(before + tokens)
+
+        return Bounds(check=check_tokens, widest=max(WIDEST, self.settings.max_tokens))
 
     def _check_tokens(self, tokens: int) -> None:
         if tokens > self.settings.max_tokens:
@@ -166,14 +183,15 @@ class Service:
                 param="input",
             )
 
-    def _questions(
+    async def _questions(
         self,
+        http: HttpRequest,
         model: ServedModel,
         inputs: Sequence[Given],
         options: Options,
         on_overflow: str | None,
     ) -> tuple[TaskPredictor, list[Question]]:
-        """In a thread of its own: tokenizing a long text takes long."""
+        """The texts on their way to the model. Long ones take long: the loop does not wait."""
         if not inputs:
             raise invalid("there must be at least one input.", param="input")
         if len(inputs) > self.settings.max_inputs:
@@ -182,29 +200,36 @@ class Service:
                 code="too_many_inputs",
                 param="input",
             )
-        task = model.task_with(options, on_overflow)
-        questions, tokens = [], 0
-        for number, given in enumerate(inputs):
-            try:
-                questions.append(model.question(task, given))
-            except Exception as error:
-                where = "input" if len(inputs) == 1 else f"input[{number}]"
-                raise api_error_of(error, param=where) from error
-            tokens += questions[-1].reading.tokens_total
-            self._check_tokens(tokens)
-        return task, questions
+
+        def make(check: Callable[[], None]) -> tuple[TaskPredictor, list[Question]]:
+            task = model.task_with(options, on_overflow)
+            questions: list[Question] = []
+            tokens = 0
+            for number, given in enumerate(inputs):
+                try:
+                    questions.append(model.question(task, given, self._bounds(check, tokens)))
+                except Exception as error:
+                    where = "input" if len(inputs) == 1 else f"input[{number}]"
+                    raise api_error_of(error, param=where) from error
+                tokens += questions[-1].reading.tokens_total
+                self._check_tokens(tokens)
+            return task, questions
+
+        return await self.result_of(http, Preparation(make))
 
     async def conversation(
         self, http: HttpRequest, model: ServedModel, messages: list[dict[str, str]]
     ) -> str:
         """The text that a model continues to answer messages."""
         try:
-            return await asyncio.to_thread(model.conversation, messages)
+            made = Preparation(lambda check: model.conversation(messages))
+            return str(await self.result_of(http, made))
         except UserError as error:
             raise api_error_of(error, param="messages") from error
 
     async def generation(
         self,
+        http: HttpRequest,
         model: ServedModel,
         prompt: Given,
         sampling: Sampling,
@@ -220,9 +245,7 @@ class Service:
                 param="max_new_tokens",
             )
         options = Options(max_new_tokens=sampling.max_new_tokens)
-        _, (question,) = await asyncio.to_thread(
-            self._questions, model, [prompt], options, on_overflow
-        )
+        _, (question,) = await self._questions(http, model, [prompt], options, on_overflow)
         request = Generation(model, question, sampling, self.scheduler)
         self.scheduler.submit([request.unit(len(question.pieces[0]))])
         self.metrics.tokens_read.labels(model.name).inc(question.reading.tokens_read)
