@@ -278,6 +278,9 @@ SOURCES: dict[str, Damage] = {
         lambda said: said["model"]["vocab"].update(cat=2**32 - 1)
     ),
     "tokenizer of an unknown kind": tokenizer(lambda said: said["model"].update(type="Magic")),
+    "modules garbage": file("modules.json", b"{"),
+    "modules a number": file("modules.json", b"7"),
+    "modules of numbers": file("modules.json", b"[7]"),
     "tokenizer settings garbage": file("tokenizer_config.json", b"{{{"),
     "tokenizer settings a list": file("tokenizer_config.json", b"[]"),
 }

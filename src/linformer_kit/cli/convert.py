@@ -167,8 +167,16 @@ def convert(
         length = record["settings"]["max_length"]
         what = "tokens" if record["how"] == "re-homed" else "positions"
         typer.echo(f"{out}: {record['result']}, reads {length:,} {what}.")
+        _say_how_to_load(out, record["result"])
         if report is not None:
             _write_page(job, out, record, report, timing=not no_timing)
+
+
+def _say_how_to_load(out: Path, kind: str) -> None:
+    from ..convert.card import how_to_load
+
+    lines = (line.partition("  #")[0] for line in how_to_load(out, kind, name=str(out)))
+    typer.echo(f"Load it in Python: {'; '.join(lines)}")
 
 
 def _write_page(
@@ -221,6 +229,7 @@ def _convert_earlier(path: Path, source: str | None, options: list[str], out: Pa
     record = {"source": str(path), "from": source, "options": given}
     save_converted(student, None, out, source=str(path), record=record)
     typer.echo(f"{out}: {type(student).__name__} with the outputs of {path} ({source}).")
+    _say_how_to_load(out, type(student).__name__)
 
 
 def _number(option: str, given: str) -> int:

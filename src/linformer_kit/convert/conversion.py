@@ -16,7 +16,9 @@ from ..data.masking import Masking
 from ..errors import UserError, user_input
 from ..machine_memory import require_memory
 from ..measure.machine import describe
+from ..outputs import write_atomic
 from .calibration import CALIBRATION, calibrate, needs_calibration
+from .card import CARD, card
 from .choices import RULE, errors_alone, halves, k_by_spectrum, spectrum_of, worst_layers
 from .conversion_folder import ConversionFolder
 from .distillation import as_batch
@@ -322,5 +324,7 @@ def finish(
         record["agreement"] = (trained or start).get("trained", start["untrained"])
     record |= trained or {}
     prepared.source.save(student, folder.staging)
+    content = card(folder.staging, record, name=folder.path.resolve().name)
+    write_atomic(folder.staging / CARD, content)
     folder.publish(record)
     return record

@@ -1,6 +1,7 @@
-"""The folder of a conversion: an ordinary model folder, and what it takes to resume.
+"""The folder of a conversion: a model folder of transformers, and what it takes to resume.
 
 conversion.json    how the model was made, and its scores: the conversion is finished
+README.md          the model card; one that the user wrote meanwhile stays
 config.json, ...   the model, its tokenizer
 distillation/      of a conversion with training
   run.json         the marker: options, and digests of the model and the text
@@ -15,6 +16,7 @@ last. Files that this command did not write are never replaced.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -25,6 +27,7 @@ from ..runs.folder import RunFolder, not_writable
 from ..runs.lock import HOLDER, LOCK
 from ..runs.manifest import clean_staging, remove_empty_folders, remove_written
 from ..runs.models import CHECKPOINT
+from .card import CARD
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,10 +112,12 @@ class ConversionFolder:
 
     def publish(self, record: dict[str, Any]) -> None:
         """Move the files of `staging` to their places, then write the record."""
-        files = sorted(path for path in self.staging.rglob("*") if path.is_file())
-        names = [path.relative_to(self.staging).as_posix() for path in files]
         written = self.run.path / PUBLISHED
         ours = set(_read(written)["files"]) if written.is_file() else set()
+        if os.path.lexists(self.path / CARD) and CARD not in ours:
+            (self.staging / CARD).unlink(missing_ok=True)  # the user has written one
+        files = sorted(path for path in self.staging.rglob("*") if path.is_file())
+        names = [path.relative_to(self.staging).as_posix() for path in files]
         for name in (*names, RECORD):
             if (self.path / name).exists() and name not in ours:
                 raise UserError(

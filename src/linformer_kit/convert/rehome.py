@@ -1,7 +1,8 @@
 """A pretrained encoder as a Linformer of `linformer_kit.models`: its weights, another attention.
 
-Families whose architecture the models here can express are re-homed: the result is an ordinary
-LinformerConfig checkpoint. The tables in `families/` say which tensor is which.
+Families whose architecture the models here can express are re-homed: the result is a checkpoint of
+LinformerConfig, which transformers loads after `import linformer_kit.models`. The tables in
+`families/` say which tensor is which.
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ from ..models.load import (
 )
 from ..models.sentence_files import ABOUT, MODULES, POOLING, write_limits
 from ..outputs import follow_umask, write_atomic
+from .card import CARD, card
 from .families import FAMILIES
 from .family import expand
 from .rehome import family_of, first_of, head_of
@@ -63,6 +64,12 @@ def load_teacher(name: str, config: Any = None) -> tuple[PreTrainedModel, Any]:
     _tell(found, name)
     with user_input(f"{name} cannot be converted"):
         head_of(family_of(model), model)
+    if others := _unknown_modules(Path(name)):
+        warnings.warn(
+            f"{name} has modules of sentence-transformers that are not converted: "
+            f"{', '.join(others)}. The result is its encoder alone.",
+            stacklevel=2,
+        )
     return model, load_tokenizer(name, model)
 
 
@@ -249,6 +256,8 @@ def save_converted(
 ) -> None:
     """The model, its tokenizer for the new length, and how the conversion was made."""
     save_model(student, tokenizer, folder, source=source)
+    named = {"result": type(student).__name__, **record}
+    write_atomic(folder / CARD, card(folder, named, name=folder.resolve().name))
     write_atomic(folder / RECORD, json.dumps(record, indent=1) + "\n")
 
 
@@ -266,9 +275,19 @@ def save_model(student: nn.Module, tokenizer: Any, folder: Path, *, source: str)
         _copy_sentence_files(Path(source), folder, model.config.max_position_embeddings)
 
 
+def _unknown_modules(source: Path) -> list[str]:
+    """Modules of a sentence-transformers folder that are not converted."""
+    if not (source / MODULES).is_file():
+        return []
+    with user_input(f"cannot read {source / MODULES}"):
+        said = json.loads((source / MODULES).read_bytes())
+        kinds = {str(each["type"]).rpartition(".")[2] for each in said}
+    return sorted(kinds - {"Transformer", "Pooling", "Normalize"})
+
+
 def _copy_sentence_files(source: Path, folder: Path, length: int) -> None:
     """Where the source is a sentence-transformers folder, the result is one too, of its length."""
-    if not (source / MODULES).is_file():
+    if not (source / MODULES).is_file() or _unknown_modules(source):
         return
     for name in (MODULES, POOLING, ABOUT):
         if (source / name).is_file():

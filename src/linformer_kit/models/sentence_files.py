@@ -1,7 +1,7 @@
 """The files that make a model folder one of sentence-transformers.
 
-`SentenceTransformer(folder)` then reads the encoder, how its rows are pooled, and that vectors have
-norm 1.
+After `import linformer_kit.models`, `SentenceTransformer(folder)` reads the encoder, how its rows
+are pooled, and that vectors have norm 1.
 """
 
 from __future__ import annotations
