@@ -16,10 +16,26 @@ def test_seconds(value, text):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(None, "-"), (1_500_000, "1.5 MB"), (2_340_000_000, "2.34 GB")]
-)
+    ("value", "text"),
+    [
+        (None, "-"), (1, "1 byte"), (999, "999 bytes"), (29_400, "29.4 kB"),
+        (1_500_000, "1.5 MB"), (2_340_000_000, "2.34 GB"),
+    ],
+)  # fmt: skip
 def test_size(value, text):
     assert quantities.size(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0074, "7.40 ms"), (9, "9.00 s"), (45, "45 seconds"), (90, "1.5 minutes")]
+)
+def test_duration(value, text):
+    assert quantities.duration(value) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 rows"), (1, "1 row"), (2000, "2,000 rows")])
+def test_count(number, text):
+    assert quantities.count(number, "row") == text
 
 
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (0.5, "0.50x"), (23.14, "23.1x")])

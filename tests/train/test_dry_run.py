@@ -23,9 +23,49 @@ from . import tiny
 
 def test_a_dry_run_tells_all_and_writes_no_run(tmp_path):
     text = dry_run(load(tiny.write(tmp_path)))
-    for word in ("task: mlm", "parameters", "FLOPs a step", "memory", "time in all"):
-        assert word in text
+    answer, rest = text.split("\n\n", 1)
+    assert re.fullmatch(r"takes about .+ and .+B of memory: fits into the .+ GB of this .+", answer)
+    told, configuration = rest.split("\n\n")
+    for word in ("parameters", "FLOPs a step", "memory", "time"):
+        assert word in told
+    assert configuration.startswith("task: mlm\n")
+    assert not re.search(r"(?<![\d.])0(\.0+)? ([GM]B|epochs|times|s\b|seconds|ms)", text)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_dry_run_says_what_does_not_fit(tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "total_memory", lambda: 10**6)
+    text = dry_run(load(tiny.write(tmp_path)))
+    assert "does NOT fit into the 1.0 MB of this machine" in text.splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "told"),
+    [
+        ("mlm", [], ["2.0 hours for 2 evaluations of 8 rows", "4.0 hours for the 30 rows"]),
+        (
+            "mlm",
+            ["train.eval_every=12", "evaluate.max_test_examples=1"],
+            ["60.0 minutes for 1 evaluation of 8 rows", "60.0 minutes for the 1 row that"],
+        ),
+        ("mlm", ["data.test_share=0.0"], ["2.0 hours for", "60.0 minutes for the 8 rows that"]),
+        ("mlm", ["data.test_share=0.0", "data.validation_share=0.0"], []),
+        (
+            "translate",
+            [],
+            ["2.0 hours for", "6.0 hours for the 20 rows that are scored at the end"],
+        ),
+    ],
+)
+def test_evaluations_are_part_of_the_time(tmp_path, monkeypatch, task, changes, told):
+    """An hour for each batch of 8 rows, and one for its translation."""
+    monkeypatch.setattr(rehearsal, "_seconds_of", lambda run: (run(), 3600.0)[1])
+    answer, lines, _ = dry_run(load(tiny.write(tmp_path, task), changes)).split("\n\n")
+    for line in told:
+        assert line in lines
+    assert ("evaluation" in lines) == ("scored" in lines) == bool(told)
+    hours = sum(float(line.split()[0]) / (60 if "minutes" in line else 1) for line in told)
+    assert answer.startswith(f"takes about {hours:.1f} hours" if told else "takes about ")
 
 
 def test_a_dry_run_of_long_rows_extends_what_cut_rows_take(tmp_path, monkeypatch):

@@ -53,7 +53,7 @@ def _progress_lines() -> Callable[[str, int, int], None]:
         if done < before:  # the next part begins
             begun = time.monotonic()
         before = done
-        if time.monotonic() - last > 5:
+        if time.monotonic() - last > 5 and not 0 < total <= done:
             from ..measure.cells import time_left  # imports torch
 
             last = time.monotonic()

@@ -15,6 +15,8 @@ def seconds(value: float | None) -> str:
 def duration(value: float) -> str:
     """A long time, of so many seconds."""
     minutes = value / 60
+    if value < 10:
+        return seconds(value)
     if minutes < 1:
         return f"{value:.0f} seconds"
     return f"{minutes:.1f} minutes" if minutes < 90 else f"{minutes / 60:.1f} hours"
@@ -26,7 +28,9 @@ def size(value: int | None) -> str:
         return "-"
     if value >= 1e9:
         return f"{value / 1e9:.2f} GB"
-    return f"{value / 1e6:.1f} MB"
+    if value >= 1e5:
+        return f"{value / 1e6:.1f} MB"
+    return f"{value / 1e3:.1f} kB" if value >= 1000 else count(value, "byte")
 
 
 def count(number: int, one: str, many: str | None = None) -> str:

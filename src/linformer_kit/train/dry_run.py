@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,6 +14,8 @@ from ..config import yaml_text
 from ..data.counts import notices
 from ..data.prepare import prepare
 from ..data.rows import Rows
+from ..evaluate.translations import translate_rows
+from ..machine_memory import total_memory
 from ..measure import quantities
 from ..measure.flops import count_flops
 from ..measure.memory import step_peak
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..config.schema import RunConfig
+    from ..data.prepare import Prepared
 
 STEPS = 3  # timed, after they were run once to count FLOPs
 LOOKED_AT = 64  # steps whose sizes are known without running them: as many as are sorted together
@@ -80,7 +84,8 @@ class Sizes(NamedTuple):
 def dry_run(
     config: RunConfig, *, tell: Callable[[str, int, int], None] = lambda what, done, total: None
 ) -> str:
-    """The resolved configuration, then parameters, FLOPs, memory and time. Nothing is kept.
+    """Time, memory and whether it fits; then how these come about, and the resolved configuration.
+    Nothing is kept.
 
     Each process measures what it computes itself, of rows that are cut its own part; what
     processes send to each other is not part of it.
@@ -169,20 +174,25 @@ def dry_run(
     parameters = sum(parameter.numel() for parameter in model.parameters())
     state = 4 * 4 * parameters  # weights, gradients, two moments
     seconds, peak = found.seconds, found.activations
-    epochs = config.train.steps * config.train.batch_size / len(rows)
+    steps = config.train.steps
+    epochs = steps * config.train.batch_size / len(rows)
     rate = found.tokens * processes / seconds
+    scoring = _scoring(config, prepared, model, tokenizer, collate, device, processes)
+    training = seconds * steps
+    in_all = training + sum(one.seconds for one in scoring)
     lines = [
-        yaml_text.dump(configs.resolved(config)).rstrip(),
+        _answer(in_all, found.process or state + (peak or 0), device),
         "",
-        f"parameters      {parameters:,}",
-        f"rows            {len(rows):,} to train on, {config.train.steps:,} steps of "
-        f"{config.train.batch_size} rows = {epochs:.1f} epochs",
-        f"FLOPs a step    {found.flops * processes:.3g}, matrix products alone",
+        f"time            {quantities.duration(training)} for "
+        f"{quantities.count(steps, 'step')} of {quantities.seconds(seconds)}, {rate:,.0f} tokens/s",
+        *(f"                {one.line}" for one in scoring),
         f"memory          {quantities.size(state)} for weights, gradients and Adam"
         + ("" if peak is None else f", {quantities.size(int(peak))} for activations")
         + ("" if found.process is None else f"; {quantities.size(int(found.process))} in all"),
-        f"time a step     {quantities.seconds(seconds)}, {rate:,.0f} tokens/s",
-        f"time in all     {quantities.duration(seconds * config.train.steps)} without evaluations",
+        f"parameters      {parameters:,}",
+        f"rows            {len(rows):,} to train on; each is read {_times(epochs)}, in batches of "
+        f"{config.train.batch_size:,}",
+        f"FLOPs a step    {found.flops * processes:.3g}, matrix products alone",
     ]
     if longest > 2 * LENGTHS[1]:
         lines.append(
@@ -192,4 +202,87 @@ def dry_run(
         )
     for part, counts in prepared.meta["parts"].items():
         lines += notices(part, counts, config.data.max_length).values()
-    return "\n".join([*lines, *start.notes])
+    lines += ["", yaml_text.dump(configs.resolved(config)).rstrip()]
+    return "\n".join([*start.notes, *lines])
+
+
+class Scoring(NamedTuple):
+    """What evaluations take."""
+
+    seconds: float
+    line: str
+
+
+def _answer(seconds: float, needed: float, device: torch.device) -> str:
+    """The first line: how long it takes, and whether the memory is enough for it."""
+    where, room = "this machine", total_memory()
+    if device.type == "cuda":
+        where, room = "this GPU", int(torch.cuda.get_device_properties(device).total_memory)
+    fits = (
+        f"fits into the {quantities.size(room)} of"
+        if needed <= room
+        else (f"does NOT fit into the {quantities.size(room)} of")
+    )
+    return (
+        f"takes about {quantities.duration(seconds)} and {quantities.size(int(needed))} of memory: "
+        f"{fits} {where}"
+    )
+
+
+def _times(epochs: float) -> str:
+    return f"{epochs:.1f} times" if epochs >= 0.95 else f"{epochs:.1g} times"
+
+
+def _scoring(
+    config: RunConfig,
+    prepared: Prepared,
+    model: Any,
+    tokenizer: Any,
+    collate: Any,
+    device: torch.device,
+    processes: int,
+) -> list[Scoring]:
+    """The evaluations while it trains and the one at the end, from one batch of each part."""
+    found = []
+    model.eval()
+    for part in ("validation", "test"):
+        file = prepared.part(part)
+        if file is None and part == "test":  # the end is scored on validation
+            file = prepared.part("validation")
+        if file is None:
+            continue
+        rows = Rows(file, config.evaluate.limit(part if prepared.part(part) else "validation"))
+        size = min(config.evaluate.batch_size, len(rows))
+        order = rows.column("length").argsort(kind="stable")
+        batch = [int(row) for row in order[len(rows) // 2 - size // 2 :][:size]]  # of median length
+        inputs = {
+            name: value.to(device) for name, value in collate(rows.__getitems__(batch)).items()
+        }
+        with torch.no_grad():
+            model(**inputs)
+            taken = _seconds_of(lambda: model(**inputs))  # noqa: B023 - called here
+        batches = math.ceil(len(rows) / size / processes)
+        of_rows = quantities.count(len(rows), "row")
+        if part == "validation":
+            times = math.ceil(config.train.steps / config.train.eval_every)
+            every = times * batches * taken
+            line = f"{quantities.count(times, 'evaluation')} of {of_rows} of the validation part"
+            found.append(Scoring(every, f"{quantities.duration(every)} for {line}"))
+            continue
+        end = batches * taken
+        line = f"the {of_rows} that are scored at the end"
+        if config.task == "translate":
+            some = Rows(file, only=np.array(batch))
+            end += batches * _seconds_of(
+                lambda: translate_rows(model, tokenizer, some, config.evaluate)  # noqa: B023
+            )
+            line += ", if each translation has evaluate.max_new_tokens tokens"
+        found.append(Scoring(end, f"{quantities.duration(end)} for {line}"))
+    model.train()
+    return found
+
+
+def _seconds_of(run: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    run()
+    return time.perf_counter() - started
