@@ -164,3 +164,40 @@ def test_a_mistake_about_an_earlier_package_is_one_line(tmp_path, capsys, given,
     missing = str(tmp_path / "missing.pt")
     assert run(["convert", missing, "--out", str(tmp_path / "out"), *given]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_first_line_comes_at_once_and_every_stage_is_said(source, tmp_path, capfd):
+    text = tmp_path / "book.txt"
+    text.write_text(" ".join(WORDS * 20))
+    given = ["--k", "4", "--text", str(text), "--report", str(tmp_path / "page.html")]
+    assert run(["convert", str(source), "--out", str(tmp_path / "out"), *given]) == 0
+    said, errors = capfd.readouterr()
+    lines = said.splitlines()
+    assert lines[:3] == [
+        "importing torch and transformers",
+        f"loading {source}",
+        f"reading the text: {text}",
+    ]
+    assert lines[3].startswith("comparing with the original on ")
+    assert "measuring time and memory for the page; --no-timing leaves this out" in lines
+    assert errors  # off a terminal too
+
+
+def test_the_time_that_is_left_for_the_page_is_said(source, tmp_path):
+    from linformer_kit.convert.cost import measure_cost
+
+    out, said = tmp_path / "out", []
+    assert run(["convert", str(source), "--k", "4", "--max-length", "80", "--out", str(out)]) == 0
+    measure_cost(str(source), str(out), short=20, longest=80, rounds=1, say=said.append)
+    assert said[0] == "time at 20 of 80 tokens"
+    assert all("left)" in line for line in said if "at 40" in line or "at 80" in line)
+
+
+@pytest.mark.parametrize(("given", "unit"), [({"steps": 9}, "steps"), ({"minutes": 4}, "seconds")])
+def test_the_bar_of_a_training_has_a_unit(given, unit):
+    from types import SimpleNamespace
+
+    from linformer_kit.convert.distill_trainer import Clock, DistillLogging
+
+    clock = Clock(**{"steps": None, "minutes": None} | given)
+    assert DistillLogging(SimpleNamespace(clock=clock), None, None).unit == unit

@@ -2,6 +2,8 @@
 
 import importlib
 import inspect
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import Field, fields
@@ -20,6 +22,8 @@ from ..measure.records import Record, RecordFile, check_appendable, read_records
 from .exit_codes import STOPPED
 from .options import finite, names, whole_numbers
 from .sheets import show_sheets
+
+LINE_SECONDS = 10.0  # between lines of progress off a terminal
 
 app = typer.Typer(help="Measure time and memory on this machine.")
 
@@ -181,8 +185,21 @@ def records_in(path: Path, aside: Console) -> list[Record]:
 def progress_line(console: Console) -> Iterator[Callable[[str], None]]:
     """Say what is being done, in one line that the next replaces and the end removes.
 
-    Drawn between runs only: a thread that redraws would take time from what is being timed.
+    Drawn between runs only: a thread that redraws would take time from what is being timed. Off a
+    terminal a line now and then.
     """
+    if not console.is_terminal:
+        last = -math.inf
+
+        def tell(what: str) -> None:
+            nonlocal last
+            if time.monotonic() - last > LINE_SECONDS:
+                last = time.monotonic()
+                console.file.write(f"{what}\n")
+                console.file.flush()
+
+        yield tell
+        return
     with Live(console=console, auto_refresh=False, transient=True) as live:
         yield lambda what: live.update(Text(what), refresh=True)
 

@@ -133,6 +133,7 @@ def convert(
         texts = tuple(text or ())
         for one in texts:
             check_text(one)
+        typer.echo("importing torch and transformers")  # takes seconds, on a busy machine a minute
         hide_progress_bars()
         from ..convert.conversion import Conversion, run_conversion
 
@@ -188,6 +189,8 @@ def _write_page(
     from ..convert.measurements import measured
     from ..report.conversion import write_page
 
+    if timing:
+        typer.echo("measuring time and memory for the page; --no-timing leaves this out")
     with progress_line(Console(stderr=True)) as say:
         record = measured(job, out, record, timing=timing, say=say)
     typer.echo(write_page(record if timing else {**record, "cost": None}, report))

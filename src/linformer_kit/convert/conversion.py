@@ -109,8 +109,9 @@ class Prepared:
         return [row for row in trained if len(row) == self.short] or self.chosen_on
 
 
-def prepare(job: Conversion) -> Prepared:
+def prepare(job: Conversion, say: Say = lambda _: None) -> Prepared:
     """Load the model and read the text; whatever does not fit is refused here."""
+    say(f"loading {job.model}")
     source = load_source(job.model)
     length = job.max_length or source.longest
     if length is None:
@@ -145,6 +146,7 @@ def prepare(job: Conversion) -> Prepared:
             "and train the folder from Python, with linformer_kit.convert.distill."
         )
     short = min(length, source.longest or length)
+    say(f"reading the text: {', '.join(job.text)}")
     text = read_text(
         job.text,
         source.tokenizer,
@@ -268,7 +270,7 @@ def run_conversion(
     if done is not None:
         say(f"{out} holds this conversion already. Name another folder with --out to make it anew.")
         return done
-    prepared = prepare(job)
+    prepared = prepare(job, say)
     if job.trains:
         from .distill_run import distill_in_folder
 
@@ -287,6 +289,7 @@ def begin(job: Conversion, prepared: Prepared, say: Say) -> tuple[dict[str, Any]
     start: dict[str, Any] = {"settings": asdict(settings), "choices": why}
     if prepared.text is not None:
         rows, masking, teacher = prepared.measured_on, prepared.masking, prepared.source.teacher
+        say(f"comparing with the original on {len(rows)} pieces of {len(rows[0]):,} tokens")
         start["untrained"] = scores(student, teacher, rows, masking=masking)
         if masking is not None:
             start["original"] = masked_scores(teacher, rows, masking)

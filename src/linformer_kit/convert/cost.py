@@ -5,11 +5,13 @@ Both read the same tokens in turn, in one process; peak memory is measured in fr
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..measure.cells import time_left
 from ..measure.memory import Work, peak_memory
 from ..measure.timing import alternate, times_faster
 from .extended_teacher import extended_encoder
@@ -79,8 +81,11 @@ def measure_cost(
 ) -> list[dict[str, Any]]:
     """Seconds and bytes of both models at each length from `short` to `longest`."""
     found = []
+    lengths = lengths_up_to(short, longest)
+    started = time.monotonic()
     converted = load_encoder("converted", folder, longest)
-    for length in lengths_up_to(short, longest):
+    for place, length in enumerate(lengths):
+        left = time_left(time.monotonic() - started, lengths, place)
         original = load_encoder("original", source, length)
         batch = tokens(length, converted.config.vocab_size)
 
@@ -91,7 +96,8 @@ def measure_cost(
 
             return run
 
-        say(f"time at {length:,} tokens")
+        at = f"at {length:,} of {longest:,} tokens{left}"
+        say(f"time {at}")
         runs = {"original": read(original), "converted": read(converted)}
         times = alternate(runs, rounds=rounds, limit=LIMIT)
         record: dict[str, Any] = {
@@ -99,7 +105,7 @@ def measure_cost(
             "times_faster": times_faster(times["converted"], times["original"]),
         }
         for kind, name in zip(KINDS, (source, folder), strict=True):
-            say(f"memory of the {kind} at {length:,} tokens")
+            say(f"memory of the {kind} {at}")
             peak = peak_memory(HERE, {"kind": kind, "name": name, "length": length})
             record[kind] = {
                 **times[kind].as_record(),

@@ -195,6 +195,8 @@ class DistillLogging(Logging):
 
     def __init__(self, trainer: DistillTrainer, folder: RunFolder, report: Report) -> None:
         super().__init__(trainer, folder, report)
+        if trainer.clock.minutes is not None:
+            self.unit = "seconds"
         self._first = 0  # the step that this start began with
 
     def on_train_begin(

@@ -34,7 +34,7 @@ TIMED = 2  # steps of each kind, after one that is not timed
 def dry_run(job: Conversion, out: Path, *, say: Callable[[str], None]) -> str:
     """Parameters, layers, text, memory and time, as lines."""
     done = ConversionFolder(out).check_for(job.as_json())
-    prepared = prepare(job)
+    prepared = prepare(job, say)
     settings, why = choose(job, prepared, lambda _: None)
     say_choices(why, say)
     student, told = build_student(prepared, settings)

@@ -63,13 +63,14 @@ class Report:
         """Something the user must know: the sentence, elsewhere as JSON with its figures."""
         self.line(text, event=event, message=text, **values)
 
-    def start_bar(self, total: int, done: int) -> None:
+    def start_bar(self, total: int, done: int, unit: str = "steps") -> None:
         if not self.terminal:
             return
         self.bar = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
+            TextColumn(unit),
             TextColumn("loss {task.fields[loss]}  {task.fields[rate]} tokens/s"),
             TimeRemainingColumn(),
             console=self.console,
@@ -109,6 +110,8 @@ def how_to_resume(processes: int = 1) -> str:
 class Logging(TrainerCallback):
     """Writes metrics.jsonl, and tells the report."""
 
+    unit = "steps"  # of `scale`
+
     def __init__(self, trainer: StepTrainer, folder: RunFolder, report: Report) -> None:
         self.trainer = trainer
         self.folder = folder
@@ -126,7 +129,7 @@ class Logging(TrainerCallback):
         earlier = [line["seconds"] for line in self.folder.metrics() if "seconds" in line]
         self.logged_seconds = earlier[-1] if earlier else 0.0
         self._mark(state.global_step)
-        self.report.start_bar(*self.scale(state))
+        self.report.start_bar(*self.scale(state), self.unit)
 
     @property
     def seconds(self) -> float:
