@@ -34,6 +34,7 @@ from . import (
 )
 from .border import Ending, Escaped, end, ending_of
 from .exit_codes import MISTAKE
+from .help import PlainHelp
 
 # What typer raises for an option that does not exist or a value that does not parse. It is not
 # exported, and where it lives depends on the version.
@@ -50,11 +51,11 @@ class Escaping:
             raise Escaped(error) from error
 
 
-class Command(Escaping, TyperCommand):
+class Command(PlainHelp, Escaping, TyperCommand):
     """For a program of one command."""
 
 
-class Group(Escaping, TyperGroup):
+class Group(PlainHelp, Escaping, TyperGroup):
     """Suggests a command for a wrong name."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -99,6 +100,8 @@ for command in (
     report.report,
 ):
     app.command()(command)
+for registered in (*app.registered_commands, *bench.app.registered_commands):
+    registered.cls = Command
 
 
 def run(
