@@ -14,6 +14,7 @@ import tokenizers
 
 from linformer_kit.errors import UserError
 from linformer_kit.search import build as builds
+from linformer_kit.search import embedder as embedders
 from linformer_kit.search import index as indexes
 from linformer_kit.search.build import update
 from linformer_kit.search.embedder import Embedder
@@ -45,6 +46,23 @@ def test_passages_cover_the_whole_text_with_their_characters(embedder, documents
         covered |= set(range(piece.start, piece.end))
     missing = "".join(character for at, character in enumerate(text) if at not in covered)
     assert not missing.strip()
+
+
+def test_passages_ask_for_the_tokens_of_a_text_once(embedder, monkeypatch):
+    """Each question makes a list of all of them, which took half a minute for a novel."""
+    asked, encode = [], embedders.encode_long
+
+    class Counted:
+        def __init__(self, encoding):
+            self.encoding = encoding
+
+        def __getattr__(self, name):
+            asked.append(name)
+            return getattr(self.encoding, name)
+
+    monkeypatch.setattr(embedders, "encode_long", lambda *args: Counted(encode(*args)))
+    assert len(embedder.passages("the dog runs " * 100, 12)) > 20
+    assert sorted(asked) == ["ids", "offsets"]
 
 
 def test_vectors_do_not_depend_on_the_batch(embedder, documents):

@@ -255,13 +255,14 @@ class Examples:
             self.counts.lost_spans += len(lost)
             self.counts.unread_spans += len(unread)
             self.counts.moved_spans += moved
+            every = encoding.ids  # makes a list of the whole text
             blank = ranges[:, 0] == ranges[:, 1]
             asked = np.where(blank, IGNORED, labels)
             for piece, core in zip(pieces, cores(pieces), strict=True):
                 here = slice(piece.start, piece.stop)
                 begun = starts[here].copy()
                 begun[:1] = True  # a piece may begin inside a word, which the frame is no part of
-                ids = self._ids(encoding.ids[here])
+                ids = self._ids(every[here])
                 next_label = piece.stop < len(labels) and labels[piece.stop]
                 yield {
                     "input_ids": ids,
