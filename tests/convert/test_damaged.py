@@ -386,3 +386,67 @@ def test_a_missing_model_type_is_told_by_the_names_of_tensors(folder, family, ca
 def test_the_spectrum_of_a_damaged_source_is_refused_too(folder, capfd):
     SOURCES["num_hidden_layers huge"](folder / "bert")
     assert "at most 8,192" in refused(["spectrum", "bert", "--text", "text.txt"], folder, capfd)
+
+
+RUN = "distillation"
+CONVERTED: dict[str, Damage] = {
+    "record garbage": file("conversion.json", b"{"),
+    "record a list": file("conversion.json", b"[]"),
+    "record empty": file("conversion.json", b""),
+    "record nested": file("conversion.json", DEEP),
+    "record a folder": directory("conversion.json"),
+    "record of other options": entries("conversion.json", options={"k": 8}),
+    "options a number": entries("conversion.json", options=4),
+    "settings a number": entries("conversion.json", settings=4),
+    "settings missing": entries("conversion.json", settings=...),
+    "settings without a length": entries("conversion.json", settings={}),
+    "length a text": entries("conversion.json", settings={"max_length": "long"}),
+    "how missing": entries("conversion.json", how=...),
+    "result a number": entries("conversion.json", result=3),
+}
+STARTED: dict[str, Damage] = {
+    "marker garbage": file(f"{RUN}/run.json", b"{"),
+    "marker of another kind": entries(f"{RUN}/run.json", kind="other"),
+    "marker without options": entries(f"{RUN}/run.json", options=...),
+    "digest a number": entries(f"{RUN}/run.json", digest=4),
+    "digest of another model": entries(f"{RUN}/run.json", digest={"model": "0"}),
+    "start garbage": file(f"{RUN}/start.json", b"{"),
+    "start a list": file(f"{RUN}/start.json", b"[]"),
+    "start empty": file(f"{RUN}/start.json", b""),
+    "start without settings": file(f"{RUN}/start.json", b"{}"),
+    "settings of the start a number": entries(f"{RUN}/start.json", settings=7),
+    "settings of the start impossible": entries(f"{RUN}/start.json", settings={"k": -1}),
+    "scores of the start a text": entries(f"{RUN}/start.json", untrained="good"),
+    "scores of the start missing": entries(f"{RUN}/start.json", untrained=...),
+    "files that were moved a number": file(f"{RUN}/published.json", b'{"files": 3}'),
+    "files that were moved garbage": file(f"{RUN}/published.json", b"{"),
+    "log garbage": file(f"{RUN}/metrics.jsonl", b"{"),
+    "log of numbers": file(f"{RUN}/metrics.jsonl", b"7\n"),
+    "log of times that are texts": file(
+        f"{RUN}/metrics.jsonl", b'{"step": 1, "spent_seconds": "a", "seconds": 1}\n'
+    ),
+}
+GIVEN = ["convert", "bert", "--k", "4", "--window", "4", "--text", "text.txt", "--out", "out"]
+
+
+@pytest.mark.parametrize("name", CONVERTED)
+def test_a_damaged_record_of_a_conversion_is_one_line(folder, capfd, name):
+    assert run(GIVEN) == 0
+    CONVERTED[name](folder / "out")
+    refused(GIVEN, folder, capfd)
+
+
+@pytest.mark.parametrize("name", STARTED)
+def test_a_damaged_start_of_a_conversion_is_one_line_or_made_anew(folder, capfd, name):
+    """What was interrupted before the record: never a traceback, and the inputs stay."""
+    steps = ["--steps", "2"]
+    assert run([*GIVEN, *steps]) == 0
+    (folder / "out/conversion.json").unlink()
+    STARTED[name](folder / "out")
+    before = contents(folder / "bert")
+    capfd.readouterr()
+    code = run([*GIVEN, *steps])
+    said = capfd.readouterr().err.strip()
+    assert code == 0 or (code == 2 and len(said.splitlines()) == 1), said
+    assert contents(folder / "bert") == before
+    assert (folder / "thesis.txt").read_text() == "years of work"

@@ -117,6 +117,8 @@ def test_ctrl_c_leaves_a_checkpoint_and_says_how_to_resume(inputs, tmp_path):
     place.unlink()
     assert command.wait() == 130
     assert "Stopped: saved at step 5. The same command resumes: linformer convert" in command.out
+    logged = [line["step"] for line in RunFolder(tmp_path / "distillation").metrics()]
+    assert logged[-1] == 5  # with the time until then
     code, said, _ = run(folder / "resumed", *command_line)
     assert code == 0
     assert "resuming from step 5" in said

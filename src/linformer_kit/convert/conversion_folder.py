@@ -28,6 +28,7 @@ from ..runs.lock import HOLDER, LOCK
 from ..runs.manifest import clean_staging, remove_empty_folders, remove_written
 from ..runs.models import CHECKPOINT
 from .card import CARD
+from .source import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +70,12 @@ class ConversionFolder:
         if RECORD in names:
             record = _read(self.path / RECORD)
             self._check_options(record.get("options"), options)
+            with user_input(f"cannot read {self.path / RECORD}", remedy=ELSEWHERE):
+                length = record["settings"]["max_length"]
+                if not isinstance(length, int) or not all(
+                    isinstance(record[name], str) for name in ("how", "result", "source")
+                ):
+                    raise TypeError("it is not the record of a conversion")
             return record
         marker = _marker(self.run.path)
         if marker is not None:
@@ -85,7 +92,9 @@ class ConversionFolder:
             marker = {"kind": KIND, "options": options, "digest": digest}
             write_atomic(self.run.path / MARKER, json.dumps(marker, indent=1) + "\n")
         else:
-            changed = [name for name in digest if known.get("digest", {}).get(name) != digest[name]]
+            there = known.get("digest")
+            there = there if isinstance(there, dict) else {}
+            changed = [name for name in digest if there.get(name) != digest[name]]
             if changed:
                 what = {"model": "the model", "train": "the text", "held_out": "the text"}
                 named = " and ".join(dict.fromkeys(what[name] for name in changed))
@@ -105,7 +114,14 @@ class ConversionFolder:
     def start(self) -> dict[str, Any] | None:
         """What was chosen and measured before training, if that is done."""
         file = self.run.path / START
-        return _read(file) if file.is_file() else None
+        if not file.is_file():
+            return None
+        found = _read(file)
+        with user_input(f"cannot read {file}", remedy=ELSEWHERE):
+            Settings(**found["settings"])
+            if not isinstance(found["untrained"], dict):
+                raise TypeError("'untrained' must hold scores")
+        return found
 
     def write_start(self, found: dict[str, Any]) -> None:
         write_atomic(self.run.path / START, json.dumps(found, indent=1) + "\n")
@@ -113,7 +129,10 @@ class ConversionFolder:
     def publish(self, record: dict[str, Any]) -> None:
         """Move the files of `staging` to their places, then write the record."""
         written = self.run.path / PUBLISHED
-        ours = set(_read(written)["files"]) if written.is_file() else set()
+        ours = set()
+        if written.is_file():
+            with user_input(f"cannot read {written}", remedy=ELSEWHERE):
+                ours = set(_read(written)["files"])
         if os.path.lexists(self.path / CARD) and CARD not in ours:
             (self.staging / CARD).unlink(missing_ok=True)  # the user has written one
         files = sorted(path for path in self.staging.rglob("*") if path.is_file())

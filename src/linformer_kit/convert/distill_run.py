@@ -104,7 +104,6 @@ def _train(
     clock.start(before)
     trainer = make_trainer(job, prepared, student, clock, run.checkpoints)
     report = Report()
-    trainer.add_callback(Pace(clock, save_every))
     trainer.add_callback(DistillLogging(trainer, run, report))
     if checkpoint is not None:
         say(f"resuming from step {step:,}")
@@ -113,6 +112,7 @@ def _train(
     else:
         with StopPolitely() as stop:
             trainer.add_callback(stop)
+            trainer.add_callback(Pace(clock, save_every))  # after `stop`: it logs what is saved
             try:
                 trainer.train(resume_from_checkpoint=None if not checkpoint else str(checkpoint))
                 stopped = stop.agree(trainer.args)
