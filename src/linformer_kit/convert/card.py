@@ -107,7 +107,7 @@ def _about(record: Mapping[str, Any], source: str) -> str:
     return (
         f"`{shown}` ({record['class']}) with the attention of a Linformer: it reads "
         f"{settings['max_length']:,} positions in linear time. Converted by linformer-kit, {how}; "
-        f"k {k}, window {settings['window']}, {settings['global_tokens']} global tokens, "
+        f"k {k}, window {settings['window']}, global tokens {settings['global_tokens']}, "
         f"projection {settings['projection']}. `conversion.json` has every option.\n"
     )
 

@@ -105,7 +105,7 @@ def load_config(name: str) -> Any:
             f"config.json of {name} has no model_type: read as that of {kind}, by its names.",
             stacklevel=3,
         )
-        return transformers.CONFIG_MAPPING[kind].from_pretrained(name)
+        return transformers.CONFIG_MAPPING[kind].from_pretrained(name, trust_remote_code=False)
 
 
 def _type_by_names(architectures: list[str], name: str) -> str | None:
