@@ -10,17 +10,26 @@ import pytest
 from linformer_kit.cli.app import app
 
 from ..config.test_load import GOOD, write
+from ..search.conftest import save_model
 
 HEAVY = ("torch", "numpy", "transformers", "datasets", "keras", "onnx", "matplotlib", "plotly")
 
 
-def imported_by(arguments: list[str]) -> tuple[str, str, set[str]]:
+# What no command needs that asks a model.
+NOT_FOR_ANSWERS = (
+    "datasets", "fastapi", "keras", "matplotlib", "onnx", "onnxruntime", "pandas", "plotly",
+    "pyarrow", "sacrebleu", "sentence_transformers", "sklearn", "tensorboard",
+    "torchmetrics", "wandb",
+)  # fmt: skip
+
+
+def imported_by(arguments: list[str], heavy: tuple[str, ...] = HEAVY) -> tuple[str, str, set[str]]:
     """The exit code, what was said on stderr, and the heavy packages that were imported."""
     code = (
         "import sys\nfrom linformer_kit.cli import main\n"
         f"try:\n    main({arguments!r})\n"
         "except SystemExit as ended:\n    code = ended.code or 0\n"
-        f"print('\\nended', code, *(name for name in {HEAVY!r} if name in sys.modules))"
+        f"print('\\nended', code, *(name for name in {heavy!r} if name in sys.modules))"
     )
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     _, code, *found = answer.stdout.splitlines()[-1].split()
@@ -84,6 +93,19 @@ def test_a_mistake_is_told_before_anything_heavy_is_imported(tmp_path, arguments
     assert said.startswith("linformer: ")
     assert said.count("\n") == 1
     assert heavy - {"numpy"} == set()
+
+
+def test_commands_that_ask_a_model_import_only_what_they_need(trained, tmp_path):
+    (tmp_path / "documents").mkdir()
+    (tmp_path / "documents/a.txt").write_text("two bird three bird")
+    model, index = save_model(tmp_path / "model"), str(tmp_path / "index")
+    for words in (
+        ["predict", str(trained.with_name("run")), "a <mask>og"],
+        ["index", str(tmp_path / "documents"), "--model", str(model), "--out", index],
+        ["search", index, "two bird"],
+    ):
+        code, _, heavy = imported_by(words, NOT_FOR_ANSWERS)
+        assert (code, heavy) == ("0", set()), words[0]
 
 
 def test_every_command_has_help():

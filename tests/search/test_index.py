@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
+from sentence_transformers import SentenceTransformer
 
 from linformer_kit.errors import UserError
 from linformer_kit.search import build as builds
@@ -63,6 +64,22 @@ def test_passages_ask_for_the_tokens_of_a_text_once(embedder, monkeypatch):
     monkeypatch.setattr(embedders, "encode_long", lambda *args: Counted(encode(*args)))
     assert len(embedder.passages("the dog runs " * 100, 12)) > 20
     assert sorted(asked) == ["ids", "offsets"]
+
+
+def test_a_model_of_ours_gives_the_vectors_of_sentence_transformers(embedder, tmp_path):
+    changed = shutil.copytree(embedder.folder, tmp_path / "changed")
+    about = changed / "config_sentence_transformers.json"
+    about.write_text(json.dumps(json.loads(about.read_text()) | {"prompts": {}}))
+    other = Embedder(changed)
+    assert not isinstance(embedder.model, SentenceTransformer)
+    assert isinstance(other.model, SentenceTransformer)
+    assert (embedder.longest, embedder.size) == (other.longest, other.size)
+    rows = [piece.ids for piece in embedder.passages("the dog runs of the old road " * 9, 12)]
+    np.testing.assert_allclose(embedder.vectors(rows), other.vectors(rows), atol=1e-6)
+    (changed / "1_Pooling/config.json").write_text(
+        '{"word_embedding_dimension": 32, "pooling_mode_max_tokens": true}'
+    )
+    assert np.abs(Embedder(changed).vectors(rows) - other.vectors(rows)).max() > 0.01
 
 
 def test_vectors_do_not_depend_on_the_batch(embedder, documents):

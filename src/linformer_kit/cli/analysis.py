@@ -10,7 +10,7 @@ from ..analysis.texts import check_text
 from ..config import limits
 from ..errors import user_input
 from .bench import check_out, open_records, print_plainly, progress_line, tell_where
-from .libraries import hide_progress_bars
+from .libraries import silence_libraries
 from .options import Seed, Threads
 from .sheets import show_sheets
 
@@ -55,7 +55,7 @@ def spectrum(
     from ..measure.machine import describe
     from ..measure.timing import fixed_threads
 
-    hide_progress_bars()
+    silence_libraries()
     with fixed_threads(threads):
         with user_input("spectrum"):
             encoder = load_encoder(model)
@@ -94,7 +94,7 @@ def heads(
     from ..measure.machine import describe
     from ..measure.timing import fixed_threads
 
-    hide_progress_bars()
+    silence_libraries()
     with user_input("heads"), fixed_threads(threads):
         options = HeadsOptions(layer=layer, head=head, length=length)
         record = analyse_head(

@@ -10,7 +10,7 @@ from ..config import limits
 from ..errors import UserError, user_input
 from .bench import progress_line
 from .exit_codes import STOPPED
-from .libraries import hide_progress_bars, install_hint
+from .libraries import install_hint, silence_libraries
 from .options import finite
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ def convert(
         for one in texts:
             check_text(one)
         typer.echo("importing torch and transformers")  # takes seconds, on a busy machine a minute
-        hide_progress_bars()
+        silence_libraries()
         from ..convert.conversion import Conversion, run_conversion
 
         job = Conversion(

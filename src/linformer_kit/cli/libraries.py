@@ -1,5 +1,7 @@
 """The libraries that commands need: what to install if one is missing, and no progress bars."""
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
@@ -19,17 +21,11 @@ def install_hint(extra: str = "train") -> Iterator[None]:
 
 
 def silence_libraries() -> None:
-    """Switch off the progress bars of transformers and datasets; importing them takes seconds."""
-    from datasets import disable_progress_bars
-    from transformers.utils import logging
-
-    logging.disable_progress_bar()
-    disable_progress_bars()
-
-
-def hide_progress_bars() -> None:
-    """Switch off those of transformers, for commands that do without datasets."""
-    with suppress(ModuleNotFoundError):  # told by load_encoder
+    """Switch off the progress bars of transformers and datasets, without importing datasets."""
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")  # read when it is imported
+    if (loaded := sys.modules.get("datasets")) is not None:
+        loaded.disable_progress_bars()
+    with suppress(ModuleNotFoundError):  # told by the command that needs it
         from transformers.utils import logging
 
         logging.disable_progress_bar()

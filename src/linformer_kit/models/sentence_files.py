@@ -23,6 +23,21 @@ _TYPES = (("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normal
 
 def write_sentence_files(folder: Path, config: LinformerConfig) -> None:
     """Write them beside a saved model."""
+    for name, content in _sentence_files(config).items():
+        _write(folder / name, content)
+
+
+def are_of_model(folder: Path, config: LinformerConfig) -> bool:
+    """Whether they say just what the model does by itself, as `write_sentence_files` wrote them."""
+    found = {path.relative_to(folder).as_posix() for path in folder.glob("*_*/*.json")}
+    wanted = _sentence_files(config)
+    return found <= set(wanted) and all(
+        (folder / name).is_file() and json.loads((folder / name).read_bytes()) == content
+        for name, content in wanted.items()
+    )
+
+
+def _sentence_files(config: LinformerConfig) -> dict[str, object]:
     modules = [
         {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
         for i, (path, kind) in enumerate(_TYPES)
@@ -32,15 +47,21 @@ def write_sentence_files(folder: Path, config: LinformerConfig) -> None:
         "word_embedding_dimension": config.hidden_size,
         **{f"pooling_mode_{name}": key == config.pooling for key, name in modes.items()},
     }
-    _write(folder / MODULES, modules)
-    _write(folder / POOLING, pooling)
-    write_limits(folder, config.max_position_embeddings)
-    _write(folder / ABOUT, {"similarity_fn_name": "cosine"})
+    return {
+        MODULES: modules,
+        POOLING: pooling,
+        LIMITS: _limits(config.max_position_embeddings),
+        ABOUT: {"similarity_fn_name": "cosine"},
+    }
 
 
 def write_limits(folder: Path, length: int) -> None:
     """How many tokens the model reads."""
-    _write(folder / LIMITS, {"max_seq_length": length, "do_lower_case": False})
+    _write(folder / LIMITS, _limits(length))
+
+
+def _limits(length: int) -> dict[str, object]:
+    return {"max_seq_length": length, "do_lower_case": False}
 
 
 def _write(path: Path, content: object) -> None:

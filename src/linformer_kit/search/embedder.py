@@ -7,18 +7,20 @@ left out without being counted.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from ..data.collate import pad
+from ..data.digest import TOKENIZER_FILE
 from ..data.encode import encode_long
 from ..data.files import MB
 from ..data.overflow import overlapping
 from ..data.tokenizer import frame_of
 from ..errors import UserError, user_input
-from ..models.load import check_safetensors, quiet
-from ..models.sentence_files import MODULES
+from ..models import LinformerConfig, LinformerForEmbedding
+from ..models.load import architectures, check_safetensors, load_pretrained, load_tokenizer, quiet
+from ..models.sentence_files import MODULES, are_of_model
 from ..runs.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -68,29 +70,57 @@ class Embedder:
     note: str | None = None
 
     def __init__(self, path: Path, *, plain: bool = False) -> None:
-        from sentence_transformers import SentenceTransformer
-
-        from .. import models  # noqa: F401  (registers our model type)
-
         self.folder = model_folder(path, plain=plain)
         if not (self.folder / MODULES).is_file():
             self.note = (
                 f"{self.folder} is an encoder without {MODULES}: the vector of a text is the mean "
                 "of its rows."
             )
+        self.tokenizer: Any
+        if self._is_own():
+            model = load_pretrained(LinformerForEmbedding, self.folder).eval()
+            self.model: Any = model
+            self.encoder: Any = model.linformer
+            self._forward: Callable[[dict[str, Any]], Any] = lambda batch: model(**batch).embeddings
+            self.tokenizer = load_tokenizer(self.folder)
+            self.longest = model.config.max_position_embeddings
+            self.size = model.config.hidden_size
+        else:
+            self._load_sentence_transformer()
+        self.frame = frame_of(self.tokenizer, "embed")
+
+    def _is_own(self) -> bool:
+        """Whether our class makes the vectors: sentence-transformers takes 1 s to import."""
+        if not all((self.folder / name).is_file() for name in (MODULES, TOKENIZER_FILE)):
+            return False
+        if architectures(self.folder) != [LinformerForEmbedding.__name__]:
+            return False
         with user_input(f"cannot load the model {self.folder}"), quiet():
-            loaded = SentenceTransformer(
+            config = LinformerConfig.from_pretrained(self.folder, local_files_only=True)
+            return are_of_model(self.folder, config)
+
+    def _load_sentence_transformer(self) -> None:
+        from sentence_transformers import SentenceTransformer
+
+        with user_input(f"cannot load the model {self.folder}"), quiet():
+            loaded: Any = SentenceTransformer(
                 str(self.folder),
                 device="cpu",
                 trust_remote_code=False,
                 local_files_only=True,
                 model_kwargs={"use_safetensors": True},
             ).eval()
-        self.model = cast("Any", loaded)
-        self.tokenizer: Any = self.model.tokenizer
-        self.longest = int(self.model.max_seq_length)
-        self.size = int(self.model.get_embedding_dimension())
-        self.frame = frame_of(self.tokenizer, "embed")
+        self.model, self.encoder = loaded, loaded[0].auto_model
+        self._forward = lambda batch: loaded(batch)["sentence_embedding"]
+        self.tokenizer = loaded.tokenizer
+        self.longest = int(loaded.max_seq_length)
+        self.size = int(loaded.get_embedding_dimension())
+
+    def embed(self, batch: dict[str, Any]) -> Any:
+        """(B, M) of norm 1, of input_ids and an attention_mask (B, N)."""
+        import torch
+
+        return torch.nn.functional.normalize(self._forward(batch).float(), dim=-1)
 
     def digest(self) -> str:
         """Of everything in the folder that vectors depend on."""
@@ -140,8 +170,7 @@ class Embedder:
                 "attention_mask": pad([np.ones(len(rows[row]), dtype=np.int64) for row in some], 0),
             }
             with torch.no_grad():
-                made = self.model(batch)["sentence_embedding"].float()
-            found[some] = torch.nn.functional.normalize(made, dim=-1).numpy()
+                found[some] = self.embed(batch).numpy()
             tell(at)
         return found
 

@@ -65,14 +65,11 @@ class SentenceModel:
         from ..search.embedder import Embedder
 
         self.embedder = Embedder(path)
-        self.config: Any = self.embedder.model[0].auto_model.config
+        self.config: Any = self.embedder.encoder.config
         self.device = self.embedder.model.device
 
     def __call__(self, **batch: torch.Tensor) -> SimpleNamespace:
-        from torch.nn.functional import normalize
-
-        vectors = self.embedder.model(batch)["sentence_embedding"].float()
-        return SimpleNamespace(embeddings=normalize(vectors, dim=-1))
+        return SimpleNamespace(embeddings=self.embedder.embed(batch))
 
     def parameters(self) -> Any:
         return self.embedder.model.parameters()

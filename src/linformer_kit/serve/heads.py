@@ -145,6 +145,6 @@ def _encoder_of(name: str, predictor: Predictor) -> TextEncoder:
     if predictor.tokenizer is None:
         raise ValueError(f"{name} reads features: heads can be looked at where tokens are read.")
     if isinstance(model, SentenceModel):
-        model = model.embedder.model[0].auto_model
+        model = model.embedder.encoder
     model = getattr(model, "linformer", model)
     return TextEncoder(name, model, predictor.tokenizer, predictor.task.overflow.max_length)
