@@ -236,13 +236,25 @@ def as_ordinary_user_with(given):
     as_ordinary_user()
 
 
-def test_files_that_may_not_be_read_are_named(tmp_path, shared):
-    weights = shared / "run/best/model.safetensors"
-    weights.chmod(0)
-    code, _, err = run(tmp_path, "predict", shared / "run", "The old <mask>og")
-    assert (code, err) == (2, f"linformer: cannot read {weights}: Permission denied.\n")
-    code, _, err = run(tmp_path, "evaluate", shared / "run")
-    assert (code, err) == (2, f"linformer: cannot read {weights}: Permission denied.\n")
+@pytest.mark.parametrize(
+    ("closed_file", "words"),
+    [
+        ("run/best/model.safetensors", ["predict", "run", "The old <mask>og"]),
+        ("run/best/model.safetensors", ["evaluate", "run"]),
+        ("run/best/tokenizer.json", ["predict", "run", "The old <mask>og"]),
+        ("run/best/tokenizer.json", ["spectrum", "run", "--text", "text.txt", "--length", "4"]),
+        ("run/best/config.json", ["spectrum", "run", "--text", "text.txt", "--length", "4"]),
+        ("run/best", ["spectrum", "run", "--text", "text.txt", "--length", "4"]),
+        ("run/run.json", ["train", "tiny.yaml"]),
+    ],
+)
+def test_files_that_may_not_be_read_are_named(tmp_path, shared, closed_file, words):
+    (shared / closed_file).chmod(0)
+    names = ("run", "text.txt", "tiny.yaml")
+    words = [str(shared / word) if word in names else word for word in words]
+    code, _, err = run(tmp_path, *words)
+    named = shared / closed_file / ("config.json" if closed_file == "run/best" else "")
+    assert (code, err) == (2, f"linformer: cannot read {named}: Permission denied.\n")
 
 
 def test_a_run_that_may_not_be_read_is_listed_with_the_reason(tmp_path, shared):

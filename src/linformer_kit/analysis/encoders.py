@@ -67,6 +67,9 @@ def load_encoder(name: str) -> TextEncoder:
         "name of the Hugging Face hub."
     )
     require_hub(where, "config.json")
+    if Path(where).is_dir():  # transformers takes what may not be read for missing
+        with user_input(f"cannot read {Path(where) / 'config.json'}"):
+            (Path(where) / "config.json").open("rb").close()
     with user_input(f"{name} is no model that can be loaded", remedy=remedy), quiet():
         check_sizes(transformers.PreTrainedConfig.get_config_dict(where)[0], name)
         config = transformers.AutoConfig.from_pretrained(where, trust_remote_code=False)

@@ -21,9 +21,9 @@ class PlainHelp:
     """A command that writes its help itself."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        pieces = ["[OPTIONS]"]
-        pieces += [_usage(param) for param in _params(self, ctx, "argument")]
-        return pieces + ([str(self.subcommand_metavar)] if hasattr(self, "commands") else [])
+        this: Any = self
+        pieces = ["[OPTIONS]", *map(_usage, _params(this, ctx, "argument"))]
+        return [*pieces, this.subcommand_metavar] if hasattr(this, "commands") else pieces
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write_usage(ctx.command_path, " ".join(self.collect_usage_pieces(ctx)))

@@ -100,7 +100,8 @@ def _config_file(folder: Path) -> dict[str, Any]:
 def check_safetensors(folder: Path) -> None:
     """Refuse a folder without safetensors weights, naming pickled ones."""
     found = sorted(folder.glob("*.safetensors"))
-    for file in found:  # of one that may not be read, safetensors says that it does not exist
+    # Libraries say of a file that may not be read that it does not exist, or take it for missing.
+    for file in (*found, *sorted(folder.glob("*.json"))):
         with user_input(f"cannot read {file}"):
             file.open("rb").close()
     if found:

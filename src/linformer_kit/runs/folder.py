@@ -99,9 +99,11 @@ class RunFolder:
 
     @property
     def has_marker(self) -> bool:
-        """Whether a run made this folder."""
+        """Whether a run made this folder; a UserError if that may not be read."""
         try:
             return bool(json.loads(self.marker_file.read_bytes()).get("kind") == KIND)
+        except PermissionError as error:
+            raise UserError(f"cannot read {self.marker_file}: {error.strerror}.") from error
         except (OSError, ValueError, AttributeError, RecursionError):
             return False
 
