@@ -96,7 +96,7 @@ def test_an_interrupted_grid_keeps_its_records_and_is_resumed(tmp_path):
         text=True,
     )
     assert again.returncode == 0
-    assert f"{len(whole)} of {len(whole)} cells are in" in again.stderr.replace("\n", " ")
+    assert f"{len(whole)} of {len(whole)} cells: not measured again" in again.stderr.replace("\n", " ")
     assert read_records(out).records == done
 
 
@@ -106,7 +106,7 @@ def test_a_second_run_measures_what_is_left_and_shows_all(capsys, tmp_path):
     first = read_records(path).records
     code, text, aside = run(capsys, *GRID, "--lengths", "32,64", "--out", str(path))
     assert code == 0
-    assert "1 of 2 cells are in" in aside
+    assert "1 of 2 cells: not measured again" in aside
     assert f"3 records added to {path}" in text
     records = read_records(path).records
     assert records[:3] == first
@@ -125,7 +125,7 @@ def test_a_damaged_line_is_reported_and_its_cell_measured_again(capsys, tmp_path
     code, text, aside = run(capsys, *GRID, "--lengths", "32,64", "--out", str(path))
     assert code == 0
     assert "line 1: not JSON" in aside
-    assert "1 of 2 cells are in" in aside
+    assert "1 of 2 cells: not measured again" in aside
     assert "3 records added" in text
 
 

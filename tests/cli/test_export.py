@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from transformers.utils.logging import enable_progress_bar
 
 from linformer_kit.cli import main
 
@@ -27,9 +28,10 @@ def model(tmp_path):
 
 def test_it_prints_the_largest_difference_and_the_cost_of_eight_bits(capsys, tmp_path, model):
     target = tmp_path / "new" / "model.onnx"
+    enable_progress_bar()  # another test may have switched it off
     capsys.readouterr()
-    code, out, _ = run(capsys, "export", model, "--to", str(target), "--int8")
-    assert code == 0
+    code, out, err = run(capsys, "export", model, "--to", str(target), "--int8")
+    assert (code, err) == (0, "")
     first, second = out.splitlines()
     assert first.startswith(f"{target}  ")
     assert "largest difference" in first

@@ -27,7 +27,7 @@ def test_nothing_is_said_where_all_was_read():
     [
         ({}, None),
         ({"tokens": 10, "rows": 2, "truncated": 0}, None),
-        ({"rows": 2, "truncated": 1}, "test: 1 of 2 rows were cut at data.max_length = 8."),
+        ({"rows": 2, "truncated": 1}, "test: 1 of 2 rows was cut at data.max_length = 8."),
         (
             {"rows": 2, "tokens": 4000, "cut_tokens": 1},
             "test: less than 0.1 % of the tokens (1 of 4,000) were not read.",

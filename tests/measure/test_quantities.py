@@ -38,6 +38,14 @@ def test_count(number, text):
     assert quantities.count(number, "row") == text
 
 
+@pytest.mark.parametrize(
+    ("number", "total", "text"),
+    [(1, 1, "1 of 1 row was"), (1, 2, "1 of 2 rows was"), (3, 2000, "3 of 2,000 rows were")],
+)
+def test_a_part(number, total, text):
+    assert quantities.of(number, total, "row") == text
+
+
 @pytest.mark.parametrize(("value", "text"), [(None, "-"), (0.5, "0.50x"), (23.14, "23.1x")])
 def test_ratio(value, text):
     assert quantities.ratio(value) == text

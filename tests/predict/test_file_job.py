@@ -556,7 +556,7 @@ def give(monkeypatch, content):
     ("second", "found"),
     [
         (b"a dog\na bird\n", "other rows"),
-        (b"a dog\n", "1 rows"),
+        (b"a dog\n", "1 row"),
         (b"", "0 rows"),
         (b"a dog\na cat\na bird\n", "more than 2 rows"),
     ],
@@ -732,7 +732,7 @@ def test_a_line_of_standard_input_that_is_not_utf8_is_reported(capsys, runs, mon
     code, out, err = command(capsys, "predict", run)
     assert code == 2
     assert "input 1: a text must be valid Unicode" in err
-    assert "1 of 2 inputs were not answered" in err
+    assert "1 of 2 inputs was not answered" in err
     assert json.loads(out.splitlines()[1])["answers"]
 
 
@@ -769,7 +769,7 @@ def test_the_command_says_what_was_not_read_and_its_exit_code_is_that_of_bad_row
     code, out, err = command(capsys, *arguments, "truncate", "--out", str(tmp_path / "a.csv"))
     assert (code, out) == (0, "")
     assert "5 of 5 rows answered." in err
-    assert "1 texts are longer than the model reads (on_overflow: truncate)." in err
+    assert "1 text longer than the model reads (on_overflow: truncate)." in err
     assert "of the tokens (120 of" in err
     code, _, err = command(capsys, *arguments, "error", "--out", str(tmp_path / "b.csv"))
     assert code == 2

@@ -63,7 +63,7 @@ def test_a_full_disk_keeps_the_records_of_a_benchmark(tmp_path, disk):
     disk("20m")
     code, _, err = commands.run(tmp_path / "log", *words)
     assert code == 0
-    assert f"{finished} of 10 cells are in" in err
+    assert f"{finished} of 10 cells: not measured again" in err
     after = read_records(path).records
     assert after[: len(before)] == before
     assert len(after) == len(before) + (10 - finished) * 3

@@ -15,6 +15,7 @@ from ..config import limits
 from ..errors import UserError, user_input
 from ..hub import require_hub
 from ..machine_memory import require_memory
+from ..measure import quantities
 from ..runs.models import model_folder
 from .texts import lines_of
 
@@ -134,7 +135,8 @@ def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[
                 del waiting[:inside]
     if total < inside:
         raise ValueError(
-            f"the text has {total} tokens, and one piece of --length {length} needs {inside}. "
+            f"the text has {quantities.count(total, 'token')}, and one piece of --length "
+            f"{length} needs {inside}. "
             "Give more text, or a smaller --length."
         )
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ..figures.figure import Axis, Chart, HeatMap, Line
 from ..figures.sheet import Entry, Sheet, entries
+from ..measure import quantities
 from ..measure.provenance import provenance
 from ..runs.models import MODELS
 from .spectrum import KIND, SHARES, suggested_k
@@ -119,7 +120,7 @@ def in_words(record: Record) -> str:
         _range([layer["smallest"][share] for layer in layers], record) for share in LOW_RANK
     )
     low = sum(is_low_rank(layer, n) for layer in layers)
-    count = f"{low} of {len(layers)} layers" if low else "no layer"
+    count = f"{low} of {quantities.count(len(layers), 'layer')}" if low else "no layer"
     return (
         f"The attention of {short_name(record)} at {n} tokens keeps 90% of its singular values "
         f"with {most} of {n} ranks and 99% with {nearly_all}, depending on the layer. Low rank "
@@ -199,4 +200,5 @@ def _colour(number: int, count: int) -> str:
 
 def _caption(record: Record) -> str:
     how = "exact" if record["method"] == "exact" else "by randomised SVD"
-    return f"{record['pieces']} pieces of {record['length']} tokens, {how}"
+    pieces = quantities.count(record["pieces"], "piece")
+    return f"{pieces} of {quantities.count(record['length'], 'token')}, {how}"

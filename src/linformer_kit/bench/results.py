@@ -88,7 +88,7 @@ ATTENTION = Results(
     bench="attention",
     keys=("model", "layer", "mode", "length", "k"),
     sizes=("dim", "num_heads", "batch", "window"),
-    caption="dim {dim}, {num_heads} heads, batch {batch}{exact}{kept}",
+    caption="dim {dim}, {heads}, batch {batch}{exact}{kept}",
     derive=_attention,
     tables=(
         _attention_table(
@@ -127,7 +127,7 @@ GROWTH = Results(
     bench="growth",
     keys=("model", "length"),
     sizes=("dim", "num_heads", "k", "depth", "batch", "window"),
-    caption="dim {dim}, {num_heads} heads, k {k}{exact}, depth {depth}, inference, memory beyond "
+    caption="dim {dim}, {heads}, k {k}{exact}, depth {depth}, inference, memory beyond "
     "weights and input",
     derive=_growth,
     tables=(
@@ -239,7 +239,7 @@ GRID = Results(
     bench="grid",
     keys=("model", "length", "k"),
     sizes=("dim", "num_heads"),
-    caption="one encoder layer, dim {dim}, {num_heads} heads, feed-forward {ff_dim}, inference, "
+    caption="one encoder layer, dim {dim}, {heads}, feed-forward {ff_dim}, inference, "
     "batches of at least {tokens:,} tokens",
     derive=_grid,
     tables=(
@@ -324,7 +324,7 @@ DECODE = Results(
     bench="decode",
     keys=("model", "context"),
     sizes=("dim", "num_heads", "depth", "k", "window", "batch"),
-    caption="{depth} layers, dim {dim}, {num_heads} heads, k {k}, window {window}, batch {batch}; "
+    caption="{layers}, dim {dim}, {heads}, k {k}, window {window}, batch {batch}; "
     "vanilla's cache is copied to grow by a row, as transformers' DynamicCache is; memory is the "
     "state and the peak of generating",
     derive=_decode,

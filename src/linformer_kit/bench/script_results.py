@@ -57,7 +57,6 @@ def _peers(records: list[Record]) -> None:
         inverse=True,
     )  # fmt: skip
     for record in records:
-        record["layers"] = "1 layer" if record["depth"] == 1 else f"{record['depth']} layers"
         name_window(record)
         record["remark"] = ABOUT_PEERS.get(record["model"], ("",))[0]
 
@@ -103,7 +102,7 @@ PEERS = Results(
     bench="peers",
     keys=("model", "mode", "length"),
     sizes=("dim", "num_heads", "k", "batch", "depth", "window"),
-    caption="{layers}, dim {dim}, {num_heads} heads, k {k}{exact}, batch {batch}",
+    caption="{layers}, dim {dim}, {heads}, k {k}{exact}, batch {batch}",
     derive=_peers,
     tables=(
         _peers_table(
@@ -162,7 +161,6 @@ FLAT = 1.15
 
 def _budget(records: list[Record]) -> None:
     for record in records:
-        record["layers"] = "1 layer" if record["depth"] == 1 else f"{record['depth']} layers"
         record["series"] = "vanilla" if record["k"] is None else f"k = {record['k']}"
         record["model_name"] = "Encoder" if record["shape"] == "encoder" else "Encoder and decoder"
     records.sort(key=lambda record: (record["shape"], record["k"] or 0))
@@ -190,7 +188,7 @@ BUDGET = Results(
     bench="budget",
     keys=("shape", "k", "length"),
     sizes=("tokens", "dim", "num_heads", "depth"),
-    caption="{layers}, dim {dim}, {num_heads} heads, inference, vanilla on SDPA",
+    caption="{layers}, dim {dim}, {heads}, inference, vanilla on SDPA",
     derive=_budget,
     tables=(
         Table(
@@ -297,7 +295,7 @@ ROOFLINE = Results(
     bench="roofline",
     keys=("length", "k", "operation"),
     sizes=("dim", "num_heads", "batch"),
-    caption="GEMM {gemm:.0f} GFLOP/s, copy {bandwidth:.1f} GB/s; dim {dim}, {num_heads} heads, "
+    caption="GEMM {gemm:.0f} GFLOP/s, copy {bandwidth:.1f} GB/s; dim {dim}, {heads}, "
     "batch {batch}, float32",
     derive=_roofline,
     tables=(

@@ -25,6 +25,7 @@ from ..figures.figure import (
     length_ticks,
 )
 from ..figures.sheet import Entry, Sheet, entries
+from ..measure import quantities
 from ..measure.provenance import provenance
 from ..measure.records import Record
 
@@ -354,7 +355,7 @@ class Results:
         raw = self._raw(records, same=view.same)
         merged = self._merged(raw)
         return [
-            (group, self.caption.format(**group[0]), provenance(raw))
+            (group, self.caption.format(**_with_nouns(group[0])), provenance(raw))
             for group in view.groups(merged)
         ]
 
@@ -427,3 +428,14 @@ def _ordered(values: Iterable[Any]) -> list[Any]:
     found = list(values)
     flat = [one for value in found for one in (value if isinstance(value, tuple) else (value,))]
     return sorted(found) if all(isinstance(one, int | float) for one in flat) else found
+
+
+def _with_nouns(record: Record) -> Record:
+    """The fields of a record, and the counts of them as captions say them."""
+    nouns = {"heads": ("num_heads", "head"), "layers": ("depth", "layer")}
+    counted = {
+        name: quantities.count(record[field], noun)
+        for name, (field, noun) in nouns.items()
+        if field in record
+    }
+    return {**record, **counted}

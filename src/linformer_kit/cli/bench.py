@@ -18,6 +18,7 @@ from rich.text import Text
 
 from ..bench.catalog import BENCHMARKS, Benchmark
 from ..errors import user_input
+from ..measure import quantities
 from ..measure.records import Record, RecordFile, check_appendable, read_records
 from .exit_codes import STOPPED
 from .options import finite, names, whole_numbers
@@ -134,7 +135,8 @@ def run_benchmark(
     file = open_records(out)
     if len(left) < len(cells):
         count = len(cells) - len(left)
-        print_plainly(aside, f"{count} of {len(cells)} cells are in {out} and not measured again.")
+        cells_in_all = quantities.count(len(cells), "cell")
+        print_plainly(aside, f"{out} has {count} of {cells_in_all}: not measured again.")
 
     def shown() -> list[Record]:
         return records_of(name, cells, records)
@@ -218,7 +220,7 @@ def keep_records(measured: Iterable[Record], file: RecordFile, records: list[Rec
 
 def tell_where(console: Console, file: RecordFile, stopped: bool) -> None:
     written = file.written
-    number = f"{written} record{'' if written == 1 else 's'}"
+    number = quantities.count(written, "record")
     if stopped:
         print_plainly(console, f"Stopped: {number} so far, kept in {file.path}")
         raise typer.Exit(STOPPED)

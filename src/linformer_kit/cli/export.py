@@ -8,6 +8,7 @@ import typer
 
 from ..errors import user_input
 from ..measure import quantities
+from .libraries import hide_progress_bars
 
 
 def export(
@@ -31,6 +32,8 @@ def export(
     require(*NEEDED)
     from ..export.exporter import check_target, export_onnx
     from ..export.load import load_model
+
+    hide_progress_bars()
 
     def say(what: str) -> None:
         if sys.stderr.isatty():

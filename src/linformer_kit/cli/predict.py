@@ -11,6 +11,7 @@ import typer
 from ..config import limits
 from ..config.answer_options import TASKS, TEMPERATURES, check_temperature
 from ..errors import UserError
+from ..measure import quantities
 from .libraries import install_hint, silence_libraries
 from .options import OnOverflow, Run
 
@@ -179,7 +180,8 @@ def predict(
                 shown = answer.text() if sys.stdout.isatty() else json.dumps(answer.values())
                 typer.echo(shown)
     if failed or empty == number:  # a blank line among others is reported, and no mistake
-        typer.echo(f"linformer: {failed + empty} of {number} inputs were not answered.", err=True)
+        of_inputs = quantities.of(failed + empty, number, "input")
+        typer.echo(f"linformer: {of_inputs} not answered.", err=True)
         raise typer.Exit(2)
 
 

@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 
 from ..errors import UserError, user_input
+from ..measure import quantities
 from .bench import print_plainly
 from .sheets import show_sheets
 
@@ -45,5 +46,6 @@ def report(
         print_plainly(console, sentence)
     if written.pictures:
         folder = written.pictures[0].parent
-        print_plainly(console, f"{len(written.pictures)} pictures are in {folder}")
+        pictures_there = quantities.count(len(written.pictures), "picture")
+        print_plainly(console, f"wrote {pictures_there} in {folder}")
     print_plainly(console, f"The report is {written.page.resolve()}")

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ..config import limits
 from ..errors import UserError
+from ..measure import quantities
 from ..outputs import escaped
 from .border import one_line
 from .libraries import install_hint, silence_libraries
@@ -88,7 +89,8 @@ def index(
             raise
         made = Index(out)
     typer.echo(
-        f"{out}: {len(made.about['documents']):,} documents, {len(made.places):,} passages; "
+        f"{out}: {quantities.count(len(made.about['documents']), 'document')}, "
+        f"{quantities.count(len(made.places), 'passage')}; "
         f"{changes.new:,} new, {changes.changed:,} changed, {changes.removed:,} removed, "
         f"{changes.unchanged:,} unchanged; {changes.tokens:,} tokens read."
     )

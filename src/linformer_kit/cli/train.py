@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ..measure import quantities
 from .exit_codes import STOPPED
 from .libraries import install_hint, silence_libraries
 from .options import Config, Overrides, Overwrite
@@ -37,8 +38,10 @@ def prepare(config: Config, overrides: Overrides = None) -> None:
     seconds = max(meta["seconds"]["all"], 1e-9)
     for part, counts in meta["parts"].items():
         typer.echo(
-            f"{part}: {counts['documents']:,} documents, {counts['words']:,} words, "
-            f"{counts['tokens']:,} tokens, {counts['rows']:,} rows"
+            f"{part}: {quantities.count(counts['documents'], 'document')}, "
+            f"{quantities.count(counts['words'], 'word')}, "
+            f"{quantities.count(counts['tokens'], 'token')}, "
+            f"{quantities.count(counts['rows'], 'row')}"
             + (f", {counts['empty']:,} empty left out" if counts["empty"] else "")
         )
         for text in notices(part, counts, settings.data.max_length).values():

@@ -110,8 +110,8 @@ def _title(groups: Sequence[Group]) -> str:
     lengths = sorted({run["n"] for group in groups for run in group.runs.values()})
     seeds = len(groups[0].runs)
     return (
-        f"# {len(groups)} variants, task {groups[0].first['task']}, n "
-        f"{' and '.join(map(str, lengths))}, {seeds} {'seed' if seeds == 1 else 'seeds'}"
+        f"# {quantities.count(len(groups), 'variant')}, task {groups[0].first['task']}, n "
+        f"{' and '.join(map(str, lengths))}, {quantities.count(seeds, 'seed')}"
     )
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..measure import quantities
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -42,7 +44,8 @@ def unread(part: str, counts: Mapping[str, Any], max_length: int) -> str | None:
         of = counts.get("rows", rows)
         longest = counts.get("longest", 0)
         known = f" (the longest has {longest:,} tokens)" if longest > max_length else ""
-        said.append(f"{rows:,} of {of:,} rows were cut at data.max_length = {max_length}{known}")
+        cut = quantities.of(rows, of, "row")
+        said.append(f"{cut} cut at data.max_length = {max_length}{known}")
     if tokens:
         said.append(f"{share(tokens, total)} of the tokens ({tokens:,} of {total:,}) were not read")
     return f"{part}: {'; '.join(said)}." if said else None
@@ -78,7 +81,7 @@ def left_out(part: str, counts: Mapping[str, Any]) -> str | None:
         return None
     more = f" and {files - 1:,} more" if files > 1 else ""
     return (
-        f"{part}: {files:,} {'file' if files == 1 else 'files'} of data.{part} not read, because "
+        f"{part}: {quantities.count(files, 'file')} of data.{part} not read, because "
         f"of how the name ends: {counts['first_left_out']!r}{more}. Name files to read as .txt."
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from ..config.schema import Documents, Format
 from ..errors import UserError, user_input
+from ..measure import quantities
 from . import conll, files
 from .decompress import Expansion
 
@@ -140,7 +141,8 @@ def _table(path: Path, columns: Sequence[str], comma: str, limits: Limits) -> It
         elif row:
             if len(row) != len(header):
                 raise UserError(
-                    f"line {start} of {path} has {len(row)} fields where the header has "
+                    f"line {start} of {path} has {quantities.count(len(row), 'field')} "
+                    "where the header has "
                     f"{len(header)}."
                 )
             record = {column: row[place] for column, place in zip(columns, places, strict=True)}

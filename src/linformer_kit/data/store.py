@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from ..errors import UserError, reason_of, user_input
+from ..measure import quantities
 from .corpus import PARTS
 from .digest import tokenizer_digest
 
@@ -144,7 +145,7 @@ def damage(folder: Path) -> str | None:
         meta = read_meta(folder)
         for name, size in meta["files"].items():
             if (found := (folder / name).stat().st_size) != size:
-                return f"{name} has {found:,} bytes instead of {size:,}"
+                return f"{name} has {quantities.count(found, 'byte')} instead of {size:,}"
         for part in PARTS:
             rows = meta["parts"][part]["rows"]
             if rows == 0:
@@ -153,7 +154,10 @@ def damage(folder: Path) -> str | None:
                 table = data.read_all()
                 table.validate()
                 if table.num_rows != rows:
-                    return f"{ROWS[part]} has {table.num_rows:,} rows instead of {rows:,}"
+                    return (
+                        f"{ROWS[part]} has {quantities.count(table.num_rows, 'row')} instead of "
+                        f"{rows:,}"
+                    )
         tokenizer = meta["digest"]["tokenizer"]
         if tokenizer is not None and tokenizer_digest(folder / TOKENIZER) != tokenizer:
             return "the tokenizer has changed"

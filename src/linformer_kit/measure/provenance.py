@@ -20,8 +20,12 @@ def provenance(records: Sequence[Record]) -> str:
         found = dict.fromkeys(str(machine.get(name)) for machine in machines)
         return ", ".join(_short(value, shorten) for value in found)
 
+    def counted(name: str, one: str) -> str:
+        found = all_of(name)
+        return f"{found} {one if found == '1' else f'{one}s'}"
+
     return (
-        f"{all_of('cpu')}, {all_of('cores')} cores, {all_of('threads')} threads, Python "
+        f"{all_of('cpu')}, {counted('cores', 'core')}, {counted('threads', 'thread')}, Python "
         f"{all_of('python')}, torch {all_of('torch')}, seed {all_of('seed')}, commit "
         f"{all_of('commit', 7)}"
     )

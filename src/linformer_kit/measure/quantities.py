@@ -38,6 +38,11 @@ def count(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def of(number: int, total: int, one: str) -> str:
+    """So many of all, with the verb: "1 of 2 rows was", "3 of 2,000 rows were"."""
+    return f"{number:,} of {count(total, one)} {'was' if number == 1 else 'were'}"
+
+
 def ratio(value: float | None) -> str:
     if value is None:
         return "-"

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import torch
 
 from ..errors import UserError, user_input
+from ..measure import quantities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -214,13 +215,15 @@ def check_weights(
     other_shape = [f"{name} {tuple(there)}" for name, there, _ in info["mismatched_keys"]]
     if other_shape:
         raise UserError(
-            f"{where} holds {len(other_shape)} tensors of another shape than its configuration "
+            f"{where} holds {quantities.count(len(other_shape), 'tensor')} of another shape "
+            "than its configuration "
             f"says: {_names(other_shape)}. Its config.json and its weights do not belong together."
         )
     unused = [] if optional else sorted(info["unexpected_keys"])
     if unused:
         raise UserError(
-            f"{where} holds {len(unused)} tensors that its configuration has no use for: "
+            f"{where} holds {quantities.count(len(unused), 'tensor')} that its "
+            "configuration has no use for: "
             f"{_names(unused)}. Its config.json and its weights do not belong together."
         )
     non_finite = [
@@ -230,7 +233,8 @@ def check_weights(
     ]
     if non_finite:
         raise UserError(
-            f"{where} has {len(non_finite)} tensors with NaN or infinite values: "
+            f"{where} has {quantities.count(len(non_finite), 'tensor')} with NaN or "
+            "infinite values: "
             f"{_names(non_finite)}. Use an earlier checkpoint."
         )
 

@@ -264,7 +264,8 @@ def _skip(rows: Iterator[Row], journal: Journal, source: Input) -> None:
             note(journal, row)
     if journal.totals.rows and not journal.same_rows:
         raise UserError(
-            f"the first {journal.totals.rows:,} rows of {source.shown} are not those that were "
+            f"the first {quantities.count(journal.totals.rows, 'row')} of {source.shown} "
+            "are not those that were "
             f"answered before{_or_earlier(journal)}. {NAME_ANOTHER}"
         )
 
@@ -279,9 +280,9 @@ def _check_finished(rows: Iterator[Row], journal: Journal, out: Path) -> None:
         note(journal, row)
     if count == expected and journal.same_rows:
         return
-    found = "other rows" if count == expected else f"{count:,} rows"
+    found = "other rows" if count == expected else f"{quantities.count(count, 'row')}"
     if count > expected:
-        found = f"more than {expected:,} rows"
+        found = f"more than {quantities.count(expected, 'row')}"
     raise UserError(
         f"{out} is finished and holds the answers to another standard input, of {expected:,} "
         f"rows: got {found}{_or_earlier(journal)}. {NAME_ANOTHER}"

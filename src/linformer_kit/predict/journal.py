@@ -18,6 +18,7 @@ from filelock import FileLock, Timeout
 
 from ..data.counts import share
 from ..errors import UserError, user_input
+from ..measure import quantities
 from ..outputs import file_digest, json_bytes, write_atomic
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Totals:
 
     def lines(self, policy: str) -> list[str]:
         """What is said at the end."""
-        said = [f"{self.answered:,} of {self.rows:,} rows answered"]
+        said = [f"{self.answered:,} of {quantities.count(self.rows, 'row')} answered"]
         if self.failed:
             said.append(f"{self.failed:,} written without an answer, see prediction_error")
         if self.left_out:
@@ -51,7 +52,8 @@ class Totals:
         unread = self.tokens_total - self.tokens_read
         if self.longer:
             lines.append(
-                f"{self.longer:,} texts are longer than the model reads (on_overflow: {policy})."
+                f"{quantities.count(self.longer, 'text')} longer than the model reads "
+                f"(on_overflow: {policy})."
             )
         if unread:
             lines.append(

@@ -68,7 +68,10 @@ def verdict(record: Record) -> str:
     scores, training = record.get("agreement"), record.get("training")
     settings = record["settings"]
     if training is not None:
-        how = f"distilled for {_minutes(training['minutes'])} ({training['steps']:,} steps)"
+        how = (
+            f"distilled for {_minutes(training['minutes'])} "
+            f"({quantities.count(training['steps'], 'step')})"
+        )
     else:
         how = "untrained"
     if scores is None:
@@ -152,7 +155,10 @@ def _kept(record: Record) -> Section | None:
         name="kept",
         short="What is kept",
         title="How much of the original is kept",
-        lead=f"On {before['pieces']} pieces of {before['length']:,} tokens. {split}",
+        lead=(
+            f"On {quantities.count(before['pieces'], 'piece')} of {before['length']:,} tokens. "
+            f"{split}"
+        ),
         sheets=(
             Sheet(
                 title="Before and after",
@@ -359,7 +365,10 @@ def _made(record: Record) -> Section:
     if training is not None:
         options = record["options"]
         rows += [
-            ("training", f"{training['steps']:,} steps, {_minutes(training['minutes'])}"),
+            (
+                "training",
+                f"{quantities.count(training['steps'], 'step')}, {_minutes(training['minutes'])}",
+            ),
             ("rows to train on", ", ".join(f"{c:,} of {n}" for n, c in training["rows"].items())),
             ("batch size, learning rate", f"{options['batch_size']}, {options['lr']:g}"),
         ]

@@ -12,6 +12,7 @@ from ..errors import reason_of, user_input
 from ..figures.interactive import drawing
 from ..figures.pictures import MADE_BY
 from ..figures.pictures import pictures as pictures_of
+from ..measure import quantities
 from ..outputs import check_replaceable, holds, write_atomic
 from .page import MARKER, page
 from .sections import answer, highlights, sections
@@ -103,8 +104,10 @@ def _is_report(path: Path) -> bool:
 def _made(evidence: Evidence) -> str:
     now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC")
     return (
-        f"Made by linformer-kit {__version__} on {now} of {len(evidence.records)} records and "
-        f"{len(evidence.runs)} runs. Every figure was drawn from these records; no model ran for "
+        f"Made by linformer-kit {__version__} on {now} of "
+        f"{quantities.count(len(evidence.records), 'record')} and "
+        f"{quantities.count(len(evidence.runs), 'run')}. Every figure was drawn from these "
+        "records; no model ran for "
         "this page. Times are the best of the rounds, all models taking turns; peak memory is "
         "measured in fresh processes."
     )

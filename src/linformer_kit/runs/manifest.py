@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import UserError
+from ..measure import quantities
 from ..outputs import STAGING, follow_umask, staged_name
 
 MANIFEST = "manifest.json"
@@ -48,7 +49,10 @@ def damage(folder: Path) -> str | None:
         if not path.is_file():
             return f"{name} is missing"
         if path.stat().st_size != expected.get("bytes"):
-            return f"{name} has {path.stat().st_size} bytes instead of {expected.get('bytes')}"
+            return (
+                f"{name} has {quantities.count(path.stat().st_size, 'byte')} instead of "
+                f"{expected.get('bytes')}"
+            )
         if _hash(path) != expected.get("hash"):
             return f"the content of {name} has changed"
     return None

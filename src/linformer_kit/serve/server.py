@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from ..errors import UserError
+from ..measure import quantities
 from .app import create_app
 from .connection import connections
 
@@ -53,7 +54,8 @@ def run_server(
             signal.signal(each, handler)
         listening.close()
     say(
-        f"ended: {guard.accepted:,} requests accepted, {guard.finished:,} answered, "
+        f"ended: {quantities.count(guard.accepted, 'request')} accepted, {guard.finished:,} "
+        "answered, "
         f"{guard.accepted - guard.finished:,} given up by the client or refused."
     )
 

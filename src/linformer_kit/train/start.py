@@ -22,6 +22,7 @@ from ..convert.rehome import convert
 from ..convert.teacher import load_teacher
 from ..data.files import MB
 from ..errors import UserError, user_input
+from ..measure import quantities
 from ..models.extend import extended
 from ..models.load import architectures, load_pretrained, model_type
 from ..parallel.row_blocks import recompute_in_blocks
@@ -223,7 +224,8 @@ def _filled(
     inside = [n for n in new if n.startswith(body) and not n.endswith("row_bias")]
     if inside or not known:
         raise UserError(
-            f"model.from: {folder} lacks {len(inside) or len(new)} tensors of the model, such as "
+            f"model.from: {folder} lacks "
+            f"{quantities.count(len(inside) or len(new), 'tensor')} of the model, such as "
             f"{(inside or new)[0]}. It holds a {type(source).__name__}."
         )
     with torch.no_grad():
@@ -233,7 +235,8 @@ def _filled(
     unused = [n for n in _as_in(target, source) if n not in known]
     new = [name for name in new if not _is_tied(target, name)]
     notes.append(
-        f"starting from {folder}: {len(known):,} tensors of {type(source).__name__}; "
+        f"starting from {folder}: {quantities.count(len(known), 'tensor')} of "
+        f"{type(source).__name__}; "
         + (f"new: {_parts(new)}" if new else "nothing is new")
         + (f"; not used: {_parts(unused)}." if unused else ".")
     )

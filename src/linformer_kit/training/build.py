@@ -11,6 +11,7 @@ from transformers import PreTrainedModel, set_seed
 from ..config.schema import LABELLED
 from ..errors import UserError
 from ..machine_memory import total_memory
+from ..measure import quantities
 from ..models import (
     LinformerConfig,
     LinformerForCausalLM,
@@ -106,7 +107,8 @@ def check_memory(
     if needed > total_memory():
         raise UserError(
             f"this training needs at least {needed / 1e9:,.1f} GB ({parameters:,} parameters, "
-            f"{tokens:,} tokens a batch): this machine has {total_memory() / 1e9:,.1f} GB. Make "
+            f"{quantities.count(tokens, 'token')} a batch): this machine has "
+            f"{total_memory() / 1e9:,.1f} GB. Make "
             "model.hidden_size, model.num_hidden_layers, data.max_length or train.batch_size "
             "smaller, or raise train.accumulate."
         )

@@ -18,6 +18,7 @@ from torch import nn
 
 from ..data.masking import IGNORED
 from ..errors import UserError, user_input
+from ..measure import quantities
 from ..parallel.compress import SUPPORTED
 from ..parallel.parts import SEQUENCE, bounds
 from ..parallel.swap import check
@@ -114,8 +115,9 @@ def check_layout(config: RunConfig, processes: int) -> None:
         return
     if processes % ranks:
         raise UserError(
-            f"{KEY} must divide the number of processes: got {ranks} and {processes} "
-            f"process{'' if processes == 1 else 'es'}. Start it with torchrun --nproc_per_node "
+            f"{KEY} must divide the number of processes: got {ranks} and "
+            f"{quantities.count(processes, 'process', 'processes')}. Start it with torchrun "
+            "--nproc_per_node "
             f"{ranks}, or a multiple."
         )
     if config.task not in TASKS:
