@@ -96,7 +96,8 @@ def test_an_interrupted_grid_keeps_its_records_and_is_resumed(tmp_path):
         text=True,
     )
     assert again.returncode == 0
-    assert f"{len(whole)} of {len(whole)} cells: not measured again" in again.stderr.replace("\n", " ")
+    said = again.stderr.replace("\n", " ")
+    assert f"{len(whole)} of {len(whole)} cells: not measured again" in said
     assert read_records(out).records == done
 
 
