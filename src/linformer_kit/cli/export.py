@@ -8,7 +8,7 @@ import typer
 
 from ..errors import user_input
 from ..measure import quantities
-from .libraries import hide_progress_bars
+from .libraries import silence_libraries
 
 
 def export(
@@ -33,7 +33,7 @@ def export(
     from ..export.exporter import check_target, export_onnx
     from ..export.load import load_model
 
-    hide_progress_bars()
+    silence_libraries()
 
     def say(what: str) -> None:
         if sys.stderr.isatty():
