@@ -133,6 +133,8 @@ def convert(
         texts = tuple(text or ())
         for one in texts:
             check_text(one)
+        rows = AUTO if k == AUTO else _number("k", k)
+        full = AUTO if keep_full == AUTO else _numbers(keep_full)
         typer.echo("importing torch and transformers")  # takes seconds, on a busy machine a minute
         silence_libraries()
         from ..convert.conversion import Conversion, run_conversion
@@ -140,11 +142,11 @@ def convert(
         job = Conversion(
             model=model,
             max_length=max_length,
-            k=AUTO if k == AUTO else _number("k", k),
+            k=rows,
             window=window,
             global_tokens=global_tokens,
             projection=projection,
-            keep_full=AUTO if keep_full == AUTO else _numbers(keep_full),
+            keep_full=full,
             positions=positions,
             text=texts,
             steps=steps,
