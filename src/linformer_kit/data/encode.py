@@ -48,13 +48,12 @@ class LongEncoding:
     """The tokens of a text, with the attributes of a `tokenizers.Encoding` that are used here."""
 
     ids: array[int] = field(default_factory=lambda: array("q"))
-    _starts: array[int] = field(default_factory=lambda: array("q"))
-    _ends: array[int] = field(default_factory=lambda: array("q"))
-    _words: array[int] = field(default_factory=lambda: array("q"))
+    _offsets: array[int] = field(default_factory=lambda: array("q"))  # start, end, start, ...
+    _words: array[int] = field(default_factory=lambda: array("q"))  # -1: of no word
 
     @property
     def offsets(self) -> list[tuple[int, int]]:
-        return list(zip(self._starts, self._ends, strict=True))
+        return list(zip(self._offsets[::2], self._offsets[1::2], strict=True))
 
     @property
     def word_ids(self) -> list[int | None]:
@@ -62,12 +61,13 @@ class LongEncoding:
 
     def extend(self, window: _Window, first: int, last: int) -> None:
         """Take the tokens `first` to `last` of a window."""
-        self.ids.extend(window.ids[first:last])
-        self._starts.extend(window.start + start for start, _ in window.offsets[first:last])
-        self._ends.extend(window.start + end for _, end in window.offsets[first:last])
         # A word that both windows have tells how the words of this one are counted in the text.
-        shift = self._words[-1] - window.words[first - 1] if first else 0
-        self._words.extend(word + shift if word >= 0 else -1 for word in window.words[first:last])
+        shift = self._words[-1] - window.word(first - 1) if first else 0
+        places, start = range(first, last), window.start
+        self.ids.extend(window.ids[first:last])
+        self._offsets.extend(start + each for at in places for each in window.offsets(at))
+        words = map(window.word, places)
+        self._words.extend(word + shift if word >= 0 else -1 for word in words)
 
 
 class _Cut(NamedTuple):
@@ -79,24 +79,38 @@ class _Cut(NamedTuple):
 
 @dataclass(frozen=True)
 class _Window:
-    """The tokens of text[start : start + size]."""
+    """The tokens of a part of a text. Lists of all would take more memory than the encoding."""
 
     start: int
     text: str
-    ids: list[int]
-    offsets: list[tuple[int, int]]
-    words: list[int]  # -1: of no word
+    encoding: Any
+
+    @property
+    def ids(self) -> list[int]:
+        ids: list[int] = self.encoding.ids
+        return ids
+
+    def offsets(self, at: int) -> tuple[int, int]:
+        found: tuple[int, int] = self.encoding.token_to_chars(at)
+        return found
+
+    def word(self, at: int) -> int:
+        """The number of the word of a token, -1 if it has none."""
+        word = self.encoding.token_to_word(at)
+        return -1 if word is None else word
 
     def cut(self, first: int) -> _Cut | None:
         """A cut behind the token `first`: before a space if there is one, and the last of these.
 
         Without the space before it a tokenizer may read a word otherwise.
         """
-        reliable, found = len(self.text) - TAIL, None
+        last, reliable, found = len(self.encoding) - 1, len(self.text) - TAIL, None
+        if last <= first or 0 <= self.word(first) == self.word(last):
+            return None
         following: list[int] = []  # tokens before which a word ends, from the last one on
-        for at in range(len(self.ids) - 1, first, -1):
-            end = self.offsets[at - 1][1]
-            if end > reliable or not self._splits(at):
+        for at in range(last, first, -1):
+            end = self.offsets(at - 1)[1]
+            if end > reliable or not self._splits(at, end):
                 continue
             if len(following) >= PROBE:
                 here = _Cut(at, following[-PROBE])
@@ -108,24 +122,29 @@ class _Window:
             following.append(at)
         return found
 
-    def _splits(self, at: int) -> bool:
+    def _splits(self, at: int, end: int) -> bool:
         """Whether a word ends before this token, with a character that is no space.
 
         Tokenizers may leave spaces out of their offsets.
         """
-        end = self.offsets[at - 1][1]
-        other = self.words[at] != self.words[at - 1] or self.words[at] < 0
-        return other and 0 < end <= self.offsets[at][0] and not self.text[end - 1].isspace()
+        if not 0 < end <= self.offsets(at)[0] or self.text[end - 1].isspace():
+            return False
+        word = self.word(at)
+        return word < 0 or word != self.word(at - 1)
 
     def begins_as(self, before: _Window, cut: _Cut) -> bool:
         """Whether it has the tokens of the window before from its cut on.
 
         The offsets of the first token may differ: its space may be the one before a text.
         """
-        shift, last = self.start - before.start, cut.stop - cut.at
-        here, there = self.offsets[1:last], before.offsets[cut.at + 1 : cut.stop]
-        moved = [(start + shift, end + shift) for start, end in here]
-        return self.ids[:last] == before.ids[cut.at : cut.stop] and moved == there
+        count, shift = cut.stop - cut.at, self.start - before.start
+        if self.ids[:count] != before.ids[cut.at : cut.stop]:
+            return False
+        for at in range(1, count):
+            start, end = self.offsets(at)
+            if (start + shift, end + shift) != before.offsets(cut.at + at):
+                return False
+        return True
 
 
 def encode_long(
@@ -139,24 +158,31 @@ def encode_long(
     window, known = _window(tokenizer, text, 0, WINDOW), 0  # tokens of the window that are taken
     while window.start + len(window.text) < len(text):
         cut = window.cut(known)
-        if cut is not None:
-            begin = window.start + window.offsets[cut.at - 1][1]
-            following = _window(tokenizer, text, begin, WINDOW)
-            if following.begins_as(window, cut):
-                found.extend(window, known, cut.stop)
-                window, known = following, cut.stop - cut.at
-                bounds.check(len(found.ids))
-                continue
+        following = None if cut is None else _following(tokenizer, text, window, cut)
+        if cut is not None and following is not None:
+            found.extend(window, known, cut.stop)
+            window, known = following, cut.stop - cut.at
+            bounds.check(len(found.ids))
+            continue
         bounds.check(len(found.ids))
-        window = _wider(tokenizer, text, window, bounds.widest)
-    found.extend(window, known, len(window.ids))
+        start, size = window.start, _wider(text, window, bounds.widest)
+        del window, following  # their memory
+        window = _window(tokenizer, text, start, size)
+    found.extend(window, known, len(window.encoding))
     return found
 
 
-def _wider(
-    tokenizer: PreTrainedTokenizerFast, text: str, window: _Window, widest: int | None
-) -> _Window:
-    """The window with twice its size, or as many characters as `widest` bytes have."""
+def _following(
+    tokenizer: PreTrainedTokenizerFast, text: str, window: _Window, cut: _Cut
+) -> _Window | None:
+    """The window that begins at the cut of another, if it begins with the same tokens."""
+    start = window.start + window.offsets(cut.at - 1)[1]
+    made = _window(tokenizer, text, start, WINDOW)
+    return made if made.begins_as(window, cut) else None
+
+
+def _wider(text: str, window: _Window, widest: int | None) -> int:
+    """Twice the characters of a window, or as many as `widest` bytes have."""
     size = 2 * len(window.text)
     if widest is not None:
         part = text[window.start : window.start + size].encode(errors="replace")
@@ -167,14 +193,12 @@ def _wider(
                 f"tokenizer ends: got more from character {window.start + 1:,} on. Put spaces or "
                 "line breaks into it, or divide it into several texts."
             )
-    return _window(tokenizer, text, window.start, size)
+    return size
 
 
 def _window(tokenizer: PreTrainedTokenizerFast, text: str, start: int, size: int) -> _Window:
     part = text[start : start + size]
-    made = _encoded(tokenizer, part)
-    words = [-1 if word is None else word for word in made.word_ids]
-    return _Window(start, part, made.ids, made.offsets, words)
+    return _Window(start, part, _encoded(tokenizer, part))
 
 
 def _encoded(tokenizer: PreTrainedTokenizerFast, text: str) -> Any:

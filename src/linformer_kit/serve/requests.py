@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..evaluate.translations import room
+from ..machine_memory import release_freed_memory
 from .generation import OnnxDecoder, TorchDecoder, Writing
 from .scheduler import Request, Unit
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from .models import ServedModel
     from .scheduler import Scheduler
 
+LONG = 0.1  # seconds of a preparation after which freed memory is given back to the system
 PENDING = 256  # pieces of written text that may wait for a slow client
 
 
@@ -76,10 +79,15 @@ class Preparation(Awaited):
         ).start()
 
     def _run(self, make: Callable[[Callable[[], None]], Any]) -> None:
+        begin = time.monotonic()
         try:
             self.resolve(make(self._check))
         except BaseException as error:  # a panic of the package tokenizers is no Exception
+            for each in (error, error.__cause__):
+                traceback.clear_frames(getattr(each, "__traceback__", None))  # what they hold
             self.failed(error if isinstance(error, Exception) else RuntimeError(str(error)))
+        if time.monotonic() - begin > LONG:
+            release_freed_memory()
 
     def _check(self) -> None:
         if self.cancelled:
