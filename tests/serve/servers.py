@@ -35,9 +35,14 @@ def client_of(url: str, **options: Any) -> httpx.Client:
 class Server:
     """`linformer serve` with these arguments."""
 
-    def __init__(self, *arguments: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        env: dict[str, str] | None = None,
+        program: tuple[str, ...] = ("-m", "linformer_kit.cli"),
+    ) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "linformer_kit.cli", "serve", "--port", "0", *arguments],
+            [sys.executable, *program, "serve", "--port", "0", *arguments],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

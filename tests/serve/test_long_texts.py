@@ -145,6 +145,37 @@ def test_a_batch_that_does_not_end_is_left_alone(models, monkeypatch):
     may_end.set()
 
 
+STUCK = """
+import atexit, sys
+import torch
+from linformer_kit.cli import main
+from linformer_kit.predict.tasks import Classify
+from linformer_kit.serve import models
+
+def forward(*_):
+    x = torch.ones(64, 64)
+    while True:
+        x = x @ x
+
+Classify.forward = forward
+models.keeps_bits = lambda *_: False
+atexit.register(lambda: print("cleaned up", file=sys.stderr))
+main()
+"""
+
+
+def test_sigterm_ends_a_server_whose_model_does_not(runs, tmp_path):
+    program = tmp_path / "stuck.py"
+    program.write_text(STUCK)
+    folder = str(runs("classify").path)
+    server = Server(folder, "--time-limit", "1", program=(str(program),))
+    with server.client() as client:
+        assert client.post("/predict", json={"input": "a dog"}).status_code == 408
+    assert server.terminate() == 0
+    assert server.counts() == (1, 1, 0)
+    assert server.said.endswith("cleaned up\n")
+
+
 def test_sigterm_ends_a_server_that_tokenizes(runs):
     server = Server(f"tag={runs('tag').path}", "--time-limit", "2", "--max-tokens", "100000000")
     body = json.dumps({"input": "word " * 3_000_000, "on_overflow": "truncate"})

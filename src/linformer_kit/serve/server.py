@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 # Seconds after which a thread that waits for the interpreter gets it. The model's thread gives it
 # up at every operator, and with Python's 5 ms waits for the event loop again and again.
 SWITCH_INTERVAL = 0.0005
+THREADS = "linformer-"  # how the names of threads begin that may be left alone
 GRACE = 10.0  # seconds beyond the time limit of a request, to end
 
 
@@ -58,6 +62,19 @@ def run_server(
         "answered, "
         f"{guard.accepted - guard.finished:,} given up by the client or refused."
     )
+    if any(each.name.startswith(THREADS) for each in threading.enumerate()):
+        _exit_at_once()
+
+
+def _exit_at_once() -> None:
+    """End the process though a thread still computes what nobody waits for.
+
+    The interpreter would unwind the thread's C++ or Rust, which ends in an abort.
+    """
+    atexit._run_exitfuncs()  # temporary files
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(0)
 
 
 def configured(guard: Guard, settings: Settings) -> uvicorn.Config:
