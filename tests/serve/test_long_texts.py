@@ -13,6 +13,15 @@ import pytest
 from linformer_kit.data import encode
 from linformer_kit.data.tokenizer import encode_whole
 from linformer_kit.serve import service
+from linformer_kit.serve.api_errors import ApiError
+from linformer_kit.serve.schema import (
+    ChatBody,
+    CompletionsBody,
+    EmbeddingsBody,
+    PredictBody,
+    RerankBody,
+    parse,
+)
 
 from .servers import Server, local, wait_for
 
@@ -123,6 +132,39 @@ def test_a_long_text_within_the_limits_is_read_whole(models, windows):
     frame = models["tag"].predictor.task.frame.size
     assert result["tokens_total"] == result["tokens_read"] == len(whole.ids) + frame
     assert len(windows) > 50
+
+
+MANY = 20_000
+MISTAKES = [  # the keys before a list, and an item that is repeated in it
+    (PredictBody, '"input"', "null"),
+    (PredictBody, '"input"', '"a", 1'),
+    (PredictBody, '"input"', "[null, null]"),
+    (PredictBody, '"input": "a", "stop"', "1"),
+    (EmbeddingsBody, '"model": "a", "input"', "-1"),
+    (EmbeddingsBody, '"model": "a", "input"', "[-1]"),
+    (CompletionsBody, '"model": "a", "prompt"', "1"),
+    (ChatBody, '"model": "a", "messages"', "{}"),
+    (RerankBody, '"model": "a", "query": "a", "documents"', "1"),
+]
+
+
+@pytest.mark.parametrize(("kind", "before", "item"), MISTAKES)
+def test_the_mistakes_of_a_long_list_are_not_all_listed(kind, before, item):
+    """Each would take a kilobyte."""
+    body = "{" + before + ": [" + ", ".join([item] * MANY) + "]}"
+    with pytest.raises(ApiError) as found:
+        parse(kind, body.encode())
+    assert found.value.status == 400
+    assert found.value.__cause__.error_count() <= 8
+
+
+@pytest.mark.parametrize("template", ["{%s}", '{"input": "a", "stop": [{%s}]}'])
+@pytest.mark.parametrize("name", ['"k%d": 1', '"k": %d'])
+def test_objects_with_many_keys_are_refused(template, name):
+    body = template % ", ".join(name % number for number in range(MANY))
+    with pytest.raises(ApiError) as found:
+        parse(PredictBody, body.encode())
+    assert found.value.__cause__ is None or found.value.__cause__.error_count() <= 8
 
 
 def test_a_batch_that_does_not_end_is_left_alone(models, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import from_json
 
 from ..config import limits
 from ..config.answer_options import TEMPERATURES, check_temperature
@@ -16,11 +17,13 @@ Positive = Annotated[int, Field(ge=1, le=limits.COUNT)]
 Temperature = Annotated[float, Field(ge=0.0, le=TEMPERATURES[1]), AfterValidator(check_temperature)]
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]
 Seed = Annotated[int, Field(ge=0, le=limits.SEED)]
-Stop = str | Annotated[list[str], Field(max_length=16)] | None
+Texts = Annotated[list[str], Field(fail_fast=True)]  # the errors of millions would fill the memory
+Stop = str | Annotated[Texts, Field(max_length=16)] | None
 Token = Annotated[int, Field(ge=0, le=limits.VOCABULARY)]
-Tokens = Annotated[list[Token], Field(min_length=1)]
-Number = float
-Features = list[Number] | list[list[Number]]
+Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True)]
+Numbers = Annotated[list[float], Field(fail_fast=True)]
+Features = Numbers | Annotated[list[Numbers], Field(fail_fast=True)]
+KEYS = 1000  # of a JSON object
 HEAD_TOKENS = 512  # of a text whose attention is shown: more cannot be told apart in an image
 
 
@@ -36,7 +39,7 @@ class PredictBody(RequestBody):
     """A text, several, or features; and how to answer. Which keys have an effect: /v1/models."""
 
     input: Annotated[
-        str | list[str] | Features,
+        str | Texts | Features,
         Field(description="A text, texts, or a list of positions with numbers (features)."),
     ]
     top: Annotated[int | None, Field(ge=1, le=1000, description="Answers: fill, classify.")] = None
@@ -76,7 +79,7 @@ class EmbeddingsBody(RequestBody):
     """OpenAI's request for embeddings."""
 
     model: Annotated[str, Field(max_length=200)]
-    input: str | list[str] | Tokens | list[Tokens]
+    input: str | Texts | Tokens | Annotated[list[Tokens], Field(fail_fast=True)]
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: Annotated[int | None, Field(ge=1, le=limits.WIDTH)] = None
     user: str | None = None
@@ -126,7 +129,7 @@ class WritingBody(RequestBody):
 class CompletionsBody(WritingBody):
     """OpenAI's request for a completion."""
 
-    prompt: str | Annotated[list[str], Field(min_length=1)]
+    prompt: str | Annotated[Texts, Field(min_length=1)]
     max_tokens: Positive | None = 16
     best_of: int | None = None
     echo: bool | None = False
@@ -164,7 +167,7 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     role: Literal["system", "user", "assistant"]
-    content: str | list[TextPart]
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)]
 
     def plain(self) -> dict[str, str]:
         """For the template of a tokenizer."""
@@ -176,7 +179,7 @@ class Message(BaseModel):
 class ChatBody(WritingBody):
     """OpenAI's request for the next message of a conversation."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, fail_fast=True)]
     max_completion_tokens: Positive | None = None
     logprobs: bool | None = False
     tools: list[Any] | None = None
@@ -203,7 +206,7 @@ class RerankBody(RequestBody):
 
     model: Annotated[str, Field(max_length=200)]
     query: str
-    documents: Annotated[list[str | Document], Field(min_length=1)]
+    documents: Annotated[list[str | Document], Field(min_length=1, fail_fast=True)]
     top_n: Annotated[Positive | None, Field(description="Results, by default all.")] = None
     return_documents: Annotated[bool, Field(description="With their texts.")] = False
 
@@ -211,16 +214,30 @@ class RerankBody(RequestBody):
 def parse(kind: type[Body], body: bytes) -> Body:
     """A body of JSON; an ApiError says what is wrong with it and never repeats a text."""
     try:
-        return kind.model_validate_json(body)
+        values = from_json(body)
+    except ValueError as error:
+        raise invalid(f"the body is not JSON: {error}"[:200]) from error
+    if not isinstance(values, dict):
+        raise invalid("the body must be a JSON object.")
+    _check_objects(values)
+    try:
+        return kind.model_validate(values)
     except ValidationError as error:
         raise refused(error) from error
+
+
+def _check_objects(value: dict[str, Any] | list[Any]) -> None:
+    """Refuse what has far more keys than any request: each unknown one would be an error."""
+    if isinstance(value, dict) and len(value) > KEYS:
+        raise invalid(f"a JSON object may have {KEYS:,} keys: got {len(value):,}.")
+    for each in value.values() if isinstance(value, dict) else value:
+        if isinstance(each, (dict, list)):
+            _check_objects(each)
 
 
 def refused(error: ValidationError) -> ApiError:
     """The first mistakes, by their places."""
     found = error.errors(include_url=False, include_context=False, include_input=False)
-    if found and found[0]["type"] == "json_invalid":
-        return invalid("the body is not JSON: " + found[0]["msg"].partition(": ")[2][:200])
     places: dict[str, str] = {}
     for each in found:
         name = str(each["loc"][0]) if each["loc"] else "body"
