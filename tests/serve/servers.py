@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ADDRESS = re.compile(r"serving on (http://\S+)")
-ENDED = re.compile(r"ended: ([\d,]+) requests accepted, ([\d,]+) answered, ([\d,]+) given up")
+ENDED = re.compile(r"ended: ([\d,]+) requests? accepted, ([\d,]+) answered, ([\d,]+) given up")
 
 
 def client_of(url: str, **options: Any) -> httpx.Client:

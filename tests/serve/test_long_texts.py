@@ -89,7 +89,7 @@ def test_a_client_that_goes_stops_the_tokenizer(models, windows, route, caplog):
 
 
 def test_a_short_text_does_not_wait_for_a_long_one(models, windows):
-    windows.seconds = 0.05
+    windows.seconds = 0.01
     answers = []
     with local(models) as server, server.client() as client, server.client() as other:
         body = {"model": "classify", "input": TEXT}
