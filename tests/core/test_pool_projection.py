@@ -10,7 +10,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention
-from linformer_kit.core.pool_projection import PoolProjection
+from linformer_kit.core.segments import PoolProjection
 
 SIZES = {"dim": 16, "num_heads": 4, "max_length": 24, "k": 6, "window": 4}
 
@@ -76,10 +76,7 @@ def test_global_positions_are_not_part_of_rows():
     layer, (x, mask) = built(global_tokens=1, sharing="none"), padded()
     changed = x.clone()
     changed[:, 0] = 50.0
-    rows = [
-        layer.compression_of(each, mask & (torch.arange(21) > 0), None).weights
-        for each in (x, changed)
-    ]
+    rows = [layer.projection(each, mask & (torch.arange(21) > 0)).weights for each in (x, changed)]
     assert_close(*rows)
     assert rows[0][:, 0, 0].eq(0).all()
 

@@ -7,8 +7,8 @@ import torch
 from torch.testing import assert_close
 
 from linformer_kit import LinformerEncoder, resize_max_length
-from linformer_kit.core.fixed_projection import FixedProjection
 from linformer_kit.core.projection import (
+    FixedProjection,
     LinearProjection,
     MatrixCompression,
     Projection,
@@ -146,13 +146,18 @@ def test_sharing_the_gradient_of_the_input_gives_the_same_gradients(scaled):
     )
     scale = torch.rand(3, 2, 1, 3, dtype=torch.float64) if scaled else None
 
+    def compression_of(matrix):
+        made = MatrixCompression(matrix, sides=2, heads=1, mask=None)
+        made.scale = scale
+        return made
+
     def of_both(x, matrix):
-        compression = MatrixCompression(matrix, sides=2, heads=1, scale=scale, mask=None)
-        same, rows = compression.compress_input_for(x, reader=())
-        return same.sin(), rows, compression.row_sums()
+        compression = compression_of(matrix)
+        same, rows = compression.input_sums_for(x, reader=())
+        return same.sin(), compression.scaled_input(rows), compression.row_sums()
 
     def apart(x, matrix):
-        compression = MatrixCompression(matrix, sides=2, heads=1, scale=scale, mask=None)
+        compression = compression_of(matrix)
         return x.sin(), compression.compress_input(x), compression.row_sums()
 
     upstream = [torch.randn_like(each) for each in apart(x, matrix)]

@@ -1,7 +1,7 @@
 """Start values of `pool` from data: the query that each segment is pooled for.
 
 A row of `pool` is the best stand-in for its segment near one query u of each head, see
-`core/pool_projection.py`. Calibration sets u to the mean query of the head on real inputs. Nothing
+`core/segments.py`. Calibration sets u to the mean query of the head on real inputs. Nothing
 is trained: a few forward passes.
 
 Legend: B batch, N positions, H heads, G key/value heads, D head size, M model size.
@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.attention import LinformerAttention
-from ..core.pool_projection import PoolProjection
+from ..core.segments import PoolProjection
 from .batches import BATCH, batches_of, call
 from .swapped import SwappedAttention
 

@@ -9,7 +9,7 @@ import torch
 
 from ..core.attention import LinformerAttention
 from ..core.projection import LinearProjection
-from ..core.segment_projection import ConvProjection
+from ..core.segments import ConvProjection
 from .swapped import SwappedAttention
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ D head size, M model size, P sides (1 when E = F), T heads with their own matrix
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
 
@@ -26,15 +26,25 @@ from .names import explain_unknown_names
 from .numerics import per_head_matmul
 from .plain_sdpa import join_heads, split_heads, zero_padding
 from .plan import Plan, check_plan, plan_for
+from .projection import Span
 from .projection_kinds import build_projection, check_passed_projection, check_projection
 from .sdpa import sdpa
 from .window_rows import build_row_bias, reset_row_bias
 
 if TYPE_CHECKING:
-    from .projection import Compression, Projection
+    from collections.abc import Callable, Sequence
+
+    from .projection import Projection, Reader
     from .projection_kinds import ProjectionKind, Sharing
 
 DropoutKind = Literal["rows", "weights"]
+
+
+class SpanSums(NamedTuple):
+    """What one span adds to the compressed keys and values, and what the sums over all make."""
+
+    tensors: list[Tensor]
+    finish: Callable[[Sequence[Tensor]], CompressedKV]
 
 
 @explain_unknown_names
@@ -60,7 +70,7 @@ class LinformerAttention(nn.Module):
             which keeps the expectation and the fused kernel. `weights` drops single weights, as
             usual, which materialises them.
         keep_scale: rescale linear, fixed and conv where positions are missing: `LinearProjection`.
-        projection_bias: whether the rows of a linear E and F have one: `biased_projection.py`.
+        projection_bias: whether the rows of a linear E and F have one: `BiasedProjection`.
         plan: a fixed order of the matrix products; None chooses the cheapest for each call.
         external_projection: the projection is passed to each call (layerwise sharing).
         window: how many positions on each side a query sees exactly, at least; k may then be 0.
@@ -224,7 +234,7 @@ class LinformerAttention(nn.Module):
         if self.has_exact_keys:
             raise window_attention.not_cross_attention(self)
         plan = plan_for(self, context, queries)
-        kv, context = self._key_and_value(context, mask, projection, plan, reader)
+        kv, context = self._key_and_value(context, mask, projection, plan, reader=reader)
         if self.dropout_kind == "rows":
             kv = kv._replace(value=drop_rows(kv.value, self.dropout, self.training))
         if may_fold and plan.attend == "absorbed":
@@ -237,65 +247,99 @@ class LinformerAttention(nn.Module):
         mask: Tensor | None,
         projection: Projection | None,
         plan: Plan,
+        *,
+        heads: tuple[Tensor, Tensor] | None = None,
         reader: bool = False,
     ) -> tuple[CompressedKV, Tensor]:
-        """E K and F V, (B, G, R, D) each, and the context."""
-        heads, linears = self.num_kv_heads, (self.k_proj, self.v_proj)
+        """E K and F V, (B, G, R, D) each, and the context: of one span, which is all positions."""
         if self.kind == "full":
-            key, value = (split_heads(apply_linear(linear, context), heads) for linear in linears)
+            key, value = (
+                split_heads(apply_linear(linear, context), self.num_kv_heads)
+                for linear in (self.k_proj, self.v_proj)
+            )
             return CompressedKV(key, value, mask), context
-        compression = self.compression_of(context, mask, projection)
-        if not all(map(is_unmodified_linear, linears)):  # adapters, hooks: call the modules
-            key, value = (self._through_module(i, context, mask, compression) for i in (0, 1))
-        elif plan.shorten == "input":  # (E X) W_k
-            readers = (self.q_proj, self.out_proj) if reader else None
-            context, both = compression.compress_input_for(context, readers)  # (B, P, T, R, M)
-            key = self._linear(self.k_proj, both[:, 0]) + self._bias(0, compression)
-            value = self._linear(self.v_proj, both[:, -1]) + self._bias(1, compression)
-        else:  # E (X W_k)
-            rows = [apply_weight(each, context).unflatten(2, (heads, -1)) for each in linears]
-            key = compression.compress_keys(rows[0], 0) + self._bias(0, compression)
-            value = compression.compress_keys(rows[1], 1) + self._bias(1, compression)
-        bias = compression.row_bias if self.has_exact_keys else None
-        return CompressedKV(*compression.add_bias(key, value), compression.keep, bias), context
+        readers = (self.q_proj, self.out_proj) if reader else None
+        sums, context = self.span_sums(
+            context, Span.whole(context, mask), projection, plan, heads=heads, readers=readers
+        )
+        return sums.finish(sums.tensors), context
 
-    def compression_of(
-        self, context: Tensor, mask: Tensor | None, projection: Projection | None
-    ) -> Compression:
-        """E and F of one call."""
+    def span_sums(
+        self,
+        x: Tensor,
+        span: Span,
+        projection: Projection | None,
+        plan: Plan,
+        *,
+        heads: tuple[Tensor, Tensor] | None = None,
+        readers: Reader = None,
+    ) -> tuple[SpanSums, Tensor]:
+        """What the positions x (B, S, M) of a span add to E K and F V, and x for its `readers`.
+
+        heads: the keys and values of x (B, S, G, D), if they are known.
+        """
         projection = check_passed_projection(projection, own=self.projection, k=self.k)
-        fewer_rows = None if self.k == projection.k else self.k
-        compression: Compression = projection(context, mask, rows=fewer_rows)
-        return compression
+        own = projection.partial(x, span, rows=None if self.k == projection.k else self.k)
+        linears = (self.k_proj, self.v_proj)
+        plain = all(map(is_unmodified_linear, linears))  # else adapters, hooks: call the modules
+        by_input = not own.commutes or (plain and plan.shorten == "input")
+        by_weight = plain and (by_input or heads is None)  # the bias is added at the end
+        if by_input:  # (E X) W_k
+            x, rows = own.input_sums_for(x, readers)
+            tensors = [rows]  # (B, P, T, R, M)
+        else:  # E (X W_k)
+            if heads is None:
+                each = (apply_weight(w, x) if plain else w(x) for w in linears)
+                key, value = (rows.unflatten(2, (self.num_kv_heads, -1)) for rows in each)
+            else:
+                key, value = heads
+            if not by_weight and span.mask is not None:  # the bias of W_k is not zero at padding
+                hide = ~span.mask[..., None, None]
+                key, value = key.masked_fill(hide, 0.0), value.masked_fill(hide, 0.0)
+            tensors = [own.key_sums(key, 0), own.key_sums(value, 1)]
+        count = len(tensors)
+        with_sums = by_weight and own.commutes and any(w.bias is not None for w in linears)
+        if with_sums:
+            tensors.append(own.position_sums())
+
+        def finish(total: Sequence[Tensor]) -> CompressedKV:
+            rows, added = total[:count], total[count:]
+            own.finish(added[1:] if with_sums else added)
+            sums = own.scaled_sums(added[0]) if with_sums else None
+            if by_input:
+                both = own.scaled_input(rows[0])
+                key = self._linear(linears[0], both[:, 0])
+                value = self._linear(linears[1], both[:, -1])
+            else:
+                key, value = (own.scaled_keys(each, side) for side, each in enumerate(rows))
+            if by_weight:
+                key, value = key + self._bias(0, sums), value + self._bias(1, sums)
+            keep, bias = own.keep, own.row_bias if self.has_exact_keys else None
+            return CompressedKV(*own.add_bias(key, value), keep, bias)
+
+        return SpanSums([*tensors, *own.statistics], finish), x
 
     def _linear(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         """Compressed inputs (B, T, R, M) times W_k or W_v -> (B, G, R, D)."""
+        if not is_unmodified_linear(linear):
+            return split_heads(linear(rows[:, 0]), self.num_kv_heads)
         if rows.shape[1] == 1:
             return split_heads(apply_weight(linear, rows[:, 0]), self.num_kv_heads)
         weight = linear.weight.unflatten(0, (self.num_kv_heads, -1))  # (G, D, M)
         return per_head_matmul(rows, weight.transpose(1, 2))
 
-    def _bias(self, side: int, compression: Compression) -> Tensor | float:
-        """(E 1) b for the bias b of W_k (side 0) or W_v: broadcasts to (B, G, R, D)."""
+    def _bias(self, side: int, sums: Tensor | None) -> Tensor | float:
+        """(E 1) b for the bias b of W_k (side 0) or W_v: broadcasts to (B, G, R, D).
+
+        sums: E 1 (1 or B, P, T, R), None for a kind that is no matrix, whose rows have b itself.
+        """
         linear = (self.k_proj, self.v_proj)[side]
         if linear.bias is None:
             return 0.0
         bias = linear.bias.view(1, self.num_kv_heads, 1, -1)
-        if not compression.commutes:
+        if sums is None:
             return bias
-        sums = compression.row_sums()  # (1 or B, P, T, R)
         return sums[:, min(side, sums.shape[1] - 1), ..., None] * bias
-
-    def _through_module(
-        self, side: int, context: Tensor, mask: Tensor | None, compression: Compression
-    ) -> Tensor:
-        """E K as the paper writes it, by calling k_proj or v_proj: (B, G, R, D)."""
-        linear = (self.k_proj, self.v_proj)[side]
-        if not compression.commutes:
-            rows = linear(compression.compress_input(context)[:, 0, 0])
-            return split_heads(rows, self.num_kv_heads)
-        rows = zero_padding(linear(context), mask)
-        return compression.compress_keys(rows.unflatten(2, (self.num_kv_heads, -1)), side)
 
     trace = attention_trace.trace
     weights = attention_trace.weights

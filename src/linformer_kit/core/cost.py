@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Literal
 from .moving_average import WIDTH
 from .positions import LearnedPositions
 from .projection_kinds import (
-    LEARNED,
     NOT_A_MATRIX,
     SEGMENT_KINDS,
     ProjectionKind,
     Sharing,
+    learned_row_biases,
     sides_and_heads,
 )
 
@@ -151,7 +151,7 @@ def shorten_flops(shape: AttentionShape, order: Shorten) -> int:
     def apply(matrices: int, channels: int) -> int:
         if s.projection in NOT_A_MATRIX:
             return 0
-        if s.projection in ("conv", "mean", "pool"):
+        if s.projection in SEGMENT_KINDS:
             return 2 * s.batch * s.rows * s.width * matrices * channels
         return 2 * s.batch * s.positions * s.rows * matrices * channels
 
@@ -217,8 +217,8 @@ def attention_parameters(shape: AttentionShape, *, with_projection: bool = True)
     weights = 2 * s.dim * s.inner + 2 * s.source_dim * s.kv_inner
     biases = s.inner + 2 * s.kv_inner if s.bias else 0
     biases += s.dim if s.out_bias else 0
-    if s.k and s.has_exact_keys and s.projection in LEARNED:
-        biases += s.num_heads * (1 if s.projection == "conv" else s.k)  # of the rows' scores
+    if s.has_exact_keys:
+        biases += s.num_heads * learned_row_biases(s.projection, s.k)  # of the rows' scores
     return weights + biases + (projection_parameters(s) if with_projection else 0)
 
 

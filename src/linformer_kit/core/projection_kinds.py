@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+import inspect
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from . import checks
-from .biased_projection import BiasedProjection
-from .dynamic_projection import DynamicProjection
-from .fixed_projection import FixedProjection
-from .pool_projection import PoolProjection
-from .projection import LinearProjection, Projection
-from .segment_projection import ConvProjection, MaxProjection, MeanProjection
+from .projection import (
+    BiasedProjection,
+    DynamicProjection,
+    FixedProjection,
+    LinearProjection,
+    Projection,
+)
+from .segments import ConvProjection, MaxProjection, MeanProjection, PoolProjection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,12 +21,21 @@ if TYPE_CHECKING:
 ProjectionKind = Literal["linear", "conv", "mean", "max", "pool", "fixed", "dynamic", "full"]
 Sharing = Literal["none", "headwise", "kv", "layerwise"]
 
-PROJECTIONS: tuple[str, ...] = get_args(ProjectionKind)
+KINDS: dict[str, type[Projection]] = {
+    "linear": LinearProjection,
+    "conv": ConvProjection,
+    "mean": MeanProjection,
+    "max": MaxProjection,
+    "pool": PoolProjection,
+    "fixed": FixedProjection,
+    "dynamic": DynamicProjection,
+}
+PROJECTIONS: tuple[str, ...] = (*KINDS, "full")
 SHARINGS: tuple[str, ...] = get_args(Sharing)
-SEGMENT_KINDS = ("conv", "mean", "max", "pool")
-NOT_A_MATRIX = ("max",)  # defined on the input alone, because it does not commute with W_k
-LEARNED = ("linear", "dynamic", "conv")  # E is learned, and with a window the bias of rows
-NEED_MAX_LENGTH = ("linear", "fixed", *SEGMENT_KINDS)
+SEGMENT_KINDS = tuple(name for name, kind in KINDS.items() if kind.of_segments)
+NOT_A_MATRIX = tuple(name for name, kind in KINDS.items() if not kind.is_matrix)
+NEED_MAX_LENGTH = tuple(name for name, kind in KINDS.items() if kind.needs_max_length)
+ADD_OVER_SPANS = tuple(name for name, kind in KINDS.items() if kind.adds_over_spans)
 
 
 def count_matrices(sharing: Sharing, *, depth: int, num_kv_heads: int) -> int:
@@ -37,6 +49,12 @@ def sides_and_heads(sharing: Sharing, num_kv_heads: int) -> tuple[int, int]:
     sides = 2 if sharing in ("none", "headwise") else 1
     heads = num_kv_heads if sharing == "none" else 1
     return sides, heads
+
+
+def learned_row_biases(projection: str, k: int | None) -> int:
+    """How many biases a head learns for the scores of rows beside exact keys: k, 1 or 0."""
+    learned = KINDS[projection].learned_row_bias if projection in KINDS else None
+    return 0 if not k or learned is None else k if learned == "each" else 1
 
 
 def check_projection(
@@ -61,7 +79,7 @@ def check_projection(
         )
     if k == 0:
         checks.whole("k", k)
-        return  # no compressed rows: a window alone, checked in `window_attention.py`
+        return  # no compressed rows: a window alone, checked in `window.py`
     checks.positive("k", k)
     if projection in NEED_MAX_LENGTH:
         if max_length is None:
@@ -89,22 +107,18 @@ def build_projection(
 ) -> Projection:
     """The module for one kind (`full` has none). `dim` is the width of the compressed input."""
     check_projection(projection, sharing, k, max_length)
-    assert k is not None
     sides, heads = sides_and_heads(sharing, num_kv_heads)
-    if projection == "dynamic":
-        return DynamicProjection(k=k, dim=dim, sides=sides, heads=heads)
-    assert max_length is not None
-    if projection == "mean":
-        return MeanProjection(k=k, max_length=max_length)
-    if projection == "max":
-        return MaxProjection(k=k, max_length=max_length)
-    if projection == "pool":
-        return PoolProjection(k=k, max_length=max_length, dim=dim, sides=sides, heads=heads)
-    linear = BiasedProjection if bias else LinearProjection
-    stored = {"linear": linear, "fixed": FixedProjection, "conv": ConvProjection}
-    return stored[projection](
-        k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale
-    )
+    kind = BiasedProjection if bias else KINDS[projection]
+    options: dict[str, Any] = {
+        "k": k,
+        "max_length": max_length,
+        "sides": sides,
+        "heads": heads,
+        "dim": dim,
+        "keep_scale": keep_scale,
+    }
+    takes = inspect.signature(kind).parameters
+    return kind(**{name: value for name, value in options.items() if name in takes})
 
 
 def check_passed_projection(

@@ -1,4 +1,4 @@
-"""The projection `pool` as plain loops: the oracle of `pool_projection.py`."""
+"""The projection `pool` as plain loops: the oracle of `segments.py`."""
 
 from __future__ import annotations
 

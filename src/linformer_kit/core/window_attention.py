@@ -46,7 +46,6 @@ from .sdpa import sdpa
 from .window_rows import (
     has_rows,
     row_bias_of_chunks,
-    rows_from_input,
     rows_mask,
     score_bias,
     segment_of,
@@ -201,9 +200,8 @@ def _rows(
 ) -> CompressedKV:
     """The compressed rows, of the input or of the keys and values, which are known already."""
     mask = rows_mask(layer.kind, layer.global_tokens, x, mask)
-    if rows_from_input(layer, x):
-        return layer._key_and_value(x, mask, projection, plan_for(layer, x, x.shape[1]))[0]
-    return compress_heads(layer.compression_of(x, mask, projection), key, value, mask)
+    plan = plan_for(layer, x, x.shape[1])
+    return layer._key_and_value(x, mask, projection, plan, heads=(key, value))[0]
 
 
 def compress_heads(

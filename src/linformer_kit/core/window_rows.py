@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from .cpu.predicate import is_unmodified_linear
 from .plain_sdpa import hidden, repeat_kv
 from .plan import plan_for
-from .projection_kinds import LEARNED, NOT_A_MATRIX, SEGMENT_KINDS
+from .projection_kinds import NOT_A_MATRIX, SEGMENT_KINDS, learned_row_biases
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 def build_row_bias(kind: str, k: int | None, num_heads: int) -> nn.Parameter | None:
     """b (H, k), or (H, 1) for `conv`, whose number of rows depends on the input."""
-    if not k or kind not in LEARNED:
-        return None
-    return nn.Parameter(torch.zeros(num_heads, 1 if kind == "conv" else k))
+    count = learned_row_biases(kind, k)
+    return nn.Parameter(torch.zeros(num_heads, count)) if count else None
 
 
 def reset_row_bias(row_bias: nn.Parameter | None) -> None:

@@ -22,10 +22,9 @@ from torch import Tensor, nn
 from ..core.attention import LinformerAttention
 from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
-from ..core.fixed_projection import FixedProjection
 from ..core.plan import Plan
 from ..core.positions import LearnedPositions
-from ..core.projection import LinearProjection
+from ..core.projection import FixedProjection, LinearProjection
 from . import ExportError
 from .runtime import CONTEXT, PAST, PRESENT
 

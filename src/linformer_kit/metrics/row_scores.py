@@ -87,7 +87,7 @@ def _tag_scores(model: nn.Module, batch: Batch, part: Part | None) -> Tensor:
     found, types = logits.argmax(-1), (logits.shape[-1] - 1) // 2
     if part is not None:  # spans may cross the parts of ranks
         length = batch["word_starts"].shape[1]  # without what a short row is filled up with
-        labels, nll, found = (part.whole(each)[:, :length] for each in (labels, nll, found))
+        labels, nll, found = (part.gathered(each)[:, :length] for each in (labels, nll, found))
     places = torch.arange(labels.shape[1], device=labels.device)
     first, last = batch["core"][:, :1], batch["core"][:, 1:2]  # (B, 1)
     asked = (labels != IGNORED) & (places >= first) & (places < last)

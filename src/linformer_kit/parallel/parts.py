@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .collectives import Range, all_gather, all_reduce_count, exchange
+from ..core.projection import Span
+from .collectives import Range, all_gather, all_reduce_count, all_reduce_max, exchange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,42 +65,12 @@ def sequence_mesh(mesh: DeviceMesh) -> DeviceMesh:
     return mesh[SEQUENCE] if len(names) > 1 else mesh
 
 
-@dataclass(frozen=True)
-class Span:
-    """Consecutive positions of a sequence that is cut into spans."""
-
-    held: list[Range]  # of all spans
-    rank: int  # which of them this is
-    mask: Tensor | None  # (B, S), True = a real position; None if there is no padding in any span
-
-    @property
-    def start(self) -> int:
-        return self.held[self.rank][0]
-
-    @property
-    def end(self) -> int:
-        return self.held[self.rank][1]
-
-    @property
-    def length(self) -> int:
-        """N"""
-        return self.held[-1][1]
-
-    def positions(self, device: torch.device) -> Tensor:
-        """(1, S)"""
-        return torch.arange(self.start, self.end, device=device)[None]
-
-    def real(self, device: torch.device) -> Tensor:
-        """The mask (B, S), or (1, S) if there is no padding."""
-        if self.mask is not None:
-            return self.mask
-        return torch.ones(1, self.end - self.start, dtype=torch.bool, device=device)
-
-
-@dataclass(frozen=True)
+@dataclass(eq=False, kw_only=True)
 class Part(Span):
     """The positions of this rank, in one forward call."""
 
+    held: list[Range]  # of all ranks
+    rank: int
     group: ProcessGroup
     _known: dict[Any, Any] = field(default_factory=dict)
 
@@ -111,7 +82,7 @@ class Part(Span):
         ranges = [(max(0, a), min(self.length, b)) for a, b in (needed(*h) for h in self.held)]
         return exchange(x, self.held, ranges, self.group), ranges[self.rank]
 
-    def whole(self, x: Tensor) -> Tensor:
+    def gathered(self, x: Tensor) -> Tensor:
         """x (B, S, ...) of all ranks: (B, N, ...)."""
         return self.halo(x, lambda start, end: (0, self.length))[0]
 
@@ -170,7 +141,17 @@ def agree(
     held = list(zip([0, *ends[:-1]], ends, strict=True))
     if any(padded) and mask is None:
         mask = torch.ones(x.shape[:2], dtype=torch.bool, device=x.device)
-    return Part(held, group.rank(), mask, group)
+    start, end = held[group.rank()]
+    return Part(
+        start=start,
+        end=end,
+        length=held[-1][1],
+        mask=mask,
+        highest=lambda own: all_reduce_max(own, group),
+        held=held,
+        rank=group.rank(),
+        group=group,
+    )
 
 
 def sum_of_ranks(count: int, group: ProcessGroup, device: torch.device) -> int:

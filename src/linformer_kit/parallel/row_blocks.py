@@ -31,14 +31,15 @@ from ..core.dropout import drop_rows
 from ..core.encoder import EncoderLayer, LinformerEncoder
 from ..core.plain_sdpa import zero_padding
 from ..core.plan import plan_for
-from .compress import SpanSums, sums_of_span
-from .parts import Span
+from ..core.projection import Span
+from .compress import plan_of_span
 from .row_file import RowFile, check_space
 from .swap import check, joined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from ..core.attention import SpanSums
     from ..core.projection import Projection
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -113,30 +114,27 @@ class _LayerSteps:
         self.parameters = [
             each for module in modules for each in module.parameters() if each.requires_grad
         ]
-        self.highest: Tensor | None = None  # of the scores of `dynamic`, over all spans
+        self.length = length
+        self.highest: Callable[[Tensor], Tensor] = _own  # of scores, over all spans
 
     def spans(self) -> Iterator[Span]:
-        for number, (start, end) in enumerate(self.held):
-            yield Span(self.held, number, None if self.mask is None else self.mask[:, start:end])
+        for start, end in self.held:
+            mask = None if self.mask is None else self.mask[:, start:end]
+            yield Span(start, end, self.length, mask, self.highest)
 
     def source(self, x: Tensor, span: Span) -> Tensor:
         return zero_padding(self.layer.attention_input(x), span.mask)
 
     def sums(self, x: Tensor, span: Span) -> SpanSums:
         """What rows x (B, S, M) add to the compressed rows."""
-
-        def highest(own: Tensor) -> Tensor:
-            if self.highest is not None:
-                return self.highest
-            raise RuntimeError("the maximum of the scores is known before they are added")
-
-        return sums_of_span(
-            self.layer.attention, self.source(x, span), span, self.projection, highest=highest
-        )
+        attention, source = self.layer.attention, self.source(x, span)
+        plan = plan_of_span(attention, source, span)
+        return attention.span_sums(source, span, self.projection, plan)[0]
 
     def find_highest(self, x: Tensor) -> None:
-        """For `dynamic`: the maximum of the scores over all spans, a pass of its own."""
-        if self.layer.attention.kind != "dynamic":
+        """The maximum of the scores over all spans, a pass of its own, where E is made of some."""
+        projection = self.layer.attention.projection or self.projection
+        if projection is None or not projection.by_content:
             return
         found: list[Tensor] = []
 
@@ -144,10 +142,11 @@ class _LayerSteps:
             found.append(own)
             return own
 
+        self.highest = own_highest
         for span in self.spans():
-            rows = self.source(x[:, span.start : span.end], span)
-            sums_of_span(self.layer.attention, rows, span, self.projection, highest=own_highest)
-        self.highest = torch.stack(found).amax(0)
+            self.sums(x[:, span.start : span.end], span)
+        total = torch.stack(found).amax(0)
+        self.highest = lambda _: total
 
     def drop(self, kv: CompressedKV) -> CompressedKV:
         attention = self.layer.attention
@@ -286,6 +285,10 @@ def _written(x: Tensor, scratch: Path) -> RowFile:
     for sample in range(batch):
         file.write(sample * length, x[sample : sample + 1])
     return file
+
+
+def _own(own: Tensor) -> Tensor:
+    return own
 
 
 def _leaf(x: Tensor) -> Tensor:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,10 +25,10 @@ from ..core.compressed_kv import CompressedKV, fold
 from ..core.cpu.predicate import is_unmodified_linear
 from ..core.encoder import EncoderLayer, LinformerEncoder
 from ..core.plain_sdpa import zero_padding
-from ..core.plan import plan_for
+from ..core.plan import Plan, plan_for
+from ..core.projection import Span
 from ..core.window_rows import has_rows, segment_of
-from .compress import sums_of_span
-from .parts import Span
+from .compress import plan_of_span
 from .row_file import RowFile, check_space
 from .swap import check
 from .window import (
@@ -146,6 +147,22 @@ def stream_pooled(
     return (total / count).to(weight.dtype) if pooling == "mean" else total
 
 
+class _Highest:
+    """The maximum of scores over the spans so far; sums relative to the one before times `factor`
+    are relative to it.
+    """
+
+    def __init__(self) -> None:
+        self.value: Tensor | None = None
+        self.factor: Tensor | None = None
+
+    def update(self, own: Tensor) -> Tensor:
+        old = self.value
+        self.value = own if old is None else torch.maximum(old, own)
+        self.factor = None if old is None else (old - self.value).exp()
+        return self.value
+
+
 class _Sums:
     """The compressed rows of a layer's input, added up over spans."""
 
@@ -156,8 +173,7 @@ class _Sums:
         self.globals: list[Tensor] = []
         self.of_global: GlobalSums | None = None
         self.finish_rows: Callable[..., CompressedKV] | None = None
-        self._highest: Tensor | None = None  # of the scores of `dynamic`
-        self._highest_global: Tensor | None = None
+        self._highest, self._highest_global = _Highest(), _Highest()
 
     def add(self, span: Span, x: Tensor) -> None:
         """x (1, S, M): the input of the layer."""
@@ -172,36 +188,25 @@ class _Sums:
 
     def _add_rows(self, span: Span, x: Tensor) -> None:
         attention = self.layer.attention
-        dynamic = attention.kind == "dynamic"
-        if dynamic and not all(map(is_unmodified_linear, (attention.k_proj, attention.v_proj))):
-            raise ValueError(
-                "streaming with projection='dynamic' needs plain linear layers for keys and "
-                "values: got modified ones (hooks, adapters). Merge the adapters first."
-            )
-        factor: Tensor | None = None
-
-        def highest(own: Tensor) -> Tensor:
-            nonlocal factor
-            old, new = self._highest, own
-            if old is not None:
-                new = torch.maximum(old, own)
-                factor = (old - new).double().exp()  # (1, P*T*R, 1)
-            self._highest = new
-            return new
-
-        own = sums_of_span(
-            attention,
-            x,
-            span,
-            self.projection,
-            highest=highest,
-            input_first=True if dynamic else None,
+        plan = plan_of_span(attention, x, span)
+        projection = attention.projection if self.projection is None else self.projection
+        if projection is not None and projection.by_content:
+            if not all(map(is_unmodified_linear, (attention.k_proj, attention.v_proj))):
+                raise ValueError(
+                    f"streaming with projection={attention.kind!r} needs plain linear layers for "
+                    "keys and values: got modified ones (hooks, adapters). Merge the adapters "
+                    "first."
+                )
+            plan = Plan("input", plan.attend)  # the sums of E X can be rescaled
+        own, _ = attention.span_sums(
+            x, replace(span, highest=self._highest.update), self.projection, plan
         )
-        tensors = [each.double() for each in own.tensors]
+        factor = self._highest.factor
         if factor is not None:
             self.total = [
                 each * factor.view(each.shape[:4] + (1,) * (each.dim() - 4)) for each in self.total
             ]
+        tensors = [each.double() for each in own.tensors]
         self.total = tensors if not self.total else list(map(torch.add, self.total, tensors))
         self.dtypes = [each.dtype for each in own.tensors]
         self.finish_rows = own.finish
@@ -213,25 +218,16 @@ class _Sums:
             self.counts = counts if self.counts is None else self.counts + counts
 
     def _add_globals(self, span: Span, x: Tensor) -> None:
-        factor: Tensor | None = None
-
-        def highest(own: Tensor) -> Tensor:
-            nonlocal factor
-            old, new = self._highest_global, own
-            if old is not None:
-                new = torch.maximum(old, own)
-                factor = (old - new).exp()  # (1, H, L, 1)
-            self._highest_global = new
-            return new
-
-        attention = self.layer.attention
-        key, value = heads_of(attention, x)
-        own = GlobalSums.of(attention, self.globals[0], key, value, span.mask, highest=highest)
-        if self.of_global is None or factor is None:
+        attention, highest = self.layer.attention, self._highest_global
+        own = GlobalSums.of(
+            attention, self.globals[0], *heads_of(attention, x), span.mask, highest=highest.update
+        )
+        if self.of_global is None:
             self.of_global = own
         else:
+            assert highest.factor is not None
             self.of_global = GlobalSums(
-                *(a * factor + b for a, b in zip(self.of_global, own, strict=True))
+                *(a * highest.factor + b for a, b in zip(self.of_global, own, strict=True))
             )
 
     def finish(self) -> Seen:
@@ -290,11 +286,11 @@ class _Cut:
 
     def __init__(self, length: int, block: int, mask: Any) -> None:
         self.held = [(start, min(start + block, length)) for start in range(0, length, block)]
-        self.mask = mask
+        self.length, self.mask = length, mask
 
     def __iter__(self) -> Iterator[Span]:
-        for number, (first, last) in enumerate(self.held):
-            yield Span(self.held, number, self.real(first, last))
+        for first, last in self.held:
+            yield Span(first, last, self.length, self.real(first, last))
 
     def real(self, first: int, last: int) -> Tensor | None:
         """Which of some positions are real: (1, L), or None for all."""

@@ -15,8 +15,8 @@ from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
 from ..core.encoder import EncoderLayer, LinformerEncoder
 from ..core.full_causal import CausalFullAttention
+from ..core.projection_kinds import ADD_OVER_SPANS
 from .collectives import all_gather
-from .compress import SUPPORTED
 from .decoder import ParallelDecoder, ParallelDecoderLayer
 from .encoder import ParallelEncoder, ParallelEncoderLayer
 from .parts import sequence_mesh
@@ -76,11 +76,12 @@ def check(model: nn.Module) -> None:
             kind = module.kind
         elif isinstance(module, CausalFullAttention):
             kind = "full"
-        if kind is not None and kind not in SUPPORTED:
+        if kind is not None and kind not in ADD_OVER_SPANS:
+            kinds = ", ".join(ADD_OVER_SPANS)
             raise ValueError(
-                f"a sequence can be cut over ranks with projection {', '.join(SUPPORTED)}, whose "
-                f"compressed rows are sums over positions: got {kind!r} ({name or 'the model'}). "
-                "Use one of these, or one rank a sequence."
+                f"a sequence can be cut over ranks with projection {kinds}, whose compressed rows "
+                f"are sums over positions: got {kind!r} ({name or 'the model'}). Use one of these, "
+                "or one rank a sequence."
             )
 
 

@@ -29,7 +29,6 @@ from ..core.window_attention import _with_global_keys
 from ..core.window_rows import has_rows, segment_of, used_window, weight_of_counts
 from .collectives import (
     all_reduce_count,
-    all_reduce_max,
     all_reduce_together,
 )
 from .compress import compress
@@ -39,9 +38,9 @@ if TYPE_CHECKING:
 
     from ..core.attention import LinformerAttention
     from ..core.compressed_kv import CompressedKV
-    from ..core.projection import Projection
+    from ..core.projection import Projection, Span
     from .collectives import Range
-    from .parts import Part, Span
+    from .parts import Part
 
 
 class Around(NamedTuple):
@@ -96,7 +95,7 @@ def attend_with_window(
             key[:, inside],
             value[:, inside],
             part.mask,
-            highest=lambda m: all_reduce_max(m, part.group),
+            highest=part.highest,
             drop=drop,
         )
         of_global = GlobalSums(*all_reduce_together(partial, part.group)).attended()
@@ -298,10 +297,10 @@ class GlobalSums(NamedTuple):
         value: Tensor,
         mask: Tensor | None,
         *,
-        highest: Callable[[Tensor], Tensor],
+        highest: Callable[[Tensor], Tensor] | None,
         drop: float = 0.0,
     ) -> GlobalSums:
-        """key and value (B, S, G, D). `highest`: the maximum over all spans, given this one's."""
+        """key and value (B, S, G, D). `highest` as in `Span`."""
         heads = layer.num_heads
         query = layer.q_proj(global_x).unflatten(2, (heads, -1)).transpose(1, 2)  # (B, H, L, D)
         key, value = (repeat_kv(rows.transpose(1, 2), heads) for rows in (key, value))
@@ -309,7 +308,8 @@ class GlobalSums(NamedTuple):
         hide = None if mask is None else ~mask[:, None, None]
         if hide is not None:
             scores = scores.masked_fill(hide, torch.finfo(scores.dtype).min)
-        weights = (scores - highest(scores.amax(-1, keepdim=True))).exp()
+        own = scores.amax(-1, keepdim=True)
+        weights = (scores - (own.detach() if highest is None else highest(own))).exp()
         if hide is not None:
             weights = weights.masked_fill(hide, 0.0)
         total = weights.sum(-1, keepdim=True)

@@ -16,10 +16,10 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
+from ..core.projection_kinds import ADD_OVER_SPANS
 from ..data.masking import IGNORED
 from ..errors import UserError, user_input
 from ..measure import quantities
-from ..parallel.compress import SUPPORTED
 from ..parallel.parts import SEQUENCE, bounds
 from ..parallel.swap import check
 
@@ -139,9 +139,9 @@ def check_layout(config: RunConfig, processes: int) -> None:
         kind = "full" if given.get("causal_attention") == "full" else None
     else:
         kind = given.get("projection", "linear")
-    if kind is not None and kind not in SUPPORTED:
+    if kind is not None and kind not in ADD_OVER_SPANS:
         name = "causal_attention" if config.task == "clm" else "projection"
-        allowed = ("slots",) if config.task == "clm" else SUPPORTED
+        allowed = ("slots",) if config.task == "clm" else ADD_OVER_SPANS
         raise UserError(
             f"{KEY} needs a model.{name} that is a sum over positions, {' or '.join(allowed)}: got "
             f"{kind!r}."

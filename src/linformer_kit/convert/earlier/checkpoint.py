@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 
 from ... import models
-from ...core.biased_projection import BiasedProjection
 from ...core.encoder import LinformerEncoder
+from ...core.projection import BiasedProjection
 from ...errors import UserError, user_input
 from ..family import expand
 
