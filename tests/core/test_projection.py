@@ -8,12 +8,11 @@ from torch.testing import assert_close
 
 from linformer_kit import LinformerEncoder, resize_max_length
 from linformer_kit.core.projection import (
-    FixedProjection,
     LinearProjection,
     MatrixCompression,
     Projection,
 )
-from linformer_kit.core.projection_kinds import PROJECTIONS, count_matrices
+from linformer_kit.core.projection_kinds import PROJECTIONS, FixedProjection, count_matrices
 
 
 def encoder_of(projection="linear", sharing="kv", **options) -> LinformerEncoder:

@@ -12,8 +12,8 @@ Every kind but `max` is an R x S matrix E (F for the values). The kinds differ i
 | pool    | softmax over i in segment j of (x_i . w), else 0        | any             |
 | max     | not a matrix: the largest value of segment j            | any             |
 
-The kinds that are a matrix over all positions are here, those of segments in `segments.py`, and
-`projection_kinds.py` is the table of all. `full`, ordinary attention, needs no projection.
+`linear` is here, the kinds of segments in `segments.py`, and the others in `projection_kinds.py`,
+which has the table of all. `full`, ordinary attention, needs no projection.
 
 A projection module owns the parameters. On an input it makes a `Compression`: E and F for that
 batch, which can be applied before or after W_k. A bias b of W_k adds (E 1) b in both orders.
@@ -321,102 +321,6 @@ class LinearProjection(StoredProjection):
 
     def reset_parameters(self) -> None:
         nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
-
-
-class BiasedProjection(LinearProjection):
-    """Row j is E_j X W + bias_j, with `bias` (P, T, k) added to every channel.
-
-    As in models of linformer-pytorch; the paper has none.
-    """
-
-    def __init__(
-        self, *, k: int, max_length: int, sides: int, heads: int, keep_scale: bool = True
-    ) -> None:
-        super().__init__(
-            k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale
-        )
-        self.bias = nn.Parameter(torch.zeros(sides, heads, k))
-
-    def partial(self, x: Tensor, span: Span, *, rows: int | None = None) -> Compression:
-        result = super().partial(x, span, rows=rows)
-        result.bias = self.bias if rows is None else self.bias[:, :, :rows]
-        return result
-
-    def reset_parameters(self) -> None:
-        super().reset_parameters()
-        if hasattr(self, "bias"):  # not before it exists: the base class resets itself
-            nn.init.zeros_(self.bias)
-
-
-class FixedProjection(StoredProjection):
-    """A random matrix that is never trained: entries N(0, 1/k), as in the paper's theorems.
-
-    With that variance E[|E v|^2] = |v|^2 for every v (Johnson-Lindenstrauss). It is a buffer, so
-    it is saved with the model. If only some rows are used, they are scaled to variance 1/rows.
-    (`resize` keeps the norm of rows, as for every kind, and so not that variance.)
-    """
-
-    learned = False
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight, std=self.k**-0.5)
-
-    def _first_rows(self, rows: int | None) -> Tensor:
-        weight = super()._first_rows(rows)
-        return weight if rows is None else weight * (self.k / rows) ** 0.5
-
-
-class DynamicProjection(Projection):
-    """Content-based: row j is the mean of X weighted by softmax over positions of X W[j].
-
-    `weight` (P, T, k, M). As in Transformer-LS (Zhu et al. 2021). Padding has no weight.
-    """
-
-    needs_max_length = False
-    by_content = True
-    learned_row_bias = "each"
-
-    def __init__(self, *, k: int, dim: int, sides: int, heads: int) -> None:
-        super().__init__(k=k, max_length=None)
-        self.weight = nn.Parameter(torch.empty(sides, heads, k, dim))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
-
-    def partial(self, x: Tensor, span: Span, *, rows: int | None = None) -> Compression:
-        """With several spans the softmax is exp(s - max s), whose sum is a statistic."""
-        weight = self.weight if rows is None else self.weight[:, :, :rows]
-        sides, heads, count, dim = weight.shape
-        scores = batched_matmul(weight.reshape(-1, dim), x.transpose(1, 2))  # (B, P*T*R, S)
-        if span.highest is not None:
-            scores = at_least_float32(scores)
-        hide = None if span.mask is None else ~span.mask[:, None]
-        if hide is not None:
-            scores = scores.masked_fill(hide, torch.finfo(scores.dtype).min)
-        if span.highest is None:
-            matrix = scores.softmax(-1).to(scores.dtype)
-        else:
-            matrix = (scores - span.highest(scores.amax(-1, keepdim=True))).exp()
-        if hide is not None:  # a sample of padding alone has no weight at all
-            matrix = matrix.masked_fill(hide, 0.0)
-        sums = () if span.highest is None else (matrix.sum(-1).view(-1, sides, heads, count),)
-        return MatrixCompression(
-            matrix.to(x.dtype) if sums else matrix,
-            sides=sides,
-            heads=heads,
-            mask=span.mask,
-            statistics=sums,
-            scale_of=_inverse if sums else None,
-        )
-
-    def resize(self, max_length: int) -> None:
-        """Nothing to do: there is no maximum."""
-
-
-def _inverse(added: Sequence[Tensor]) -> Tensor:
-    """1 / x, 1 for the zero of a sample of padding alone."""
-    return 1.0 / torch.where(added[0] > 0, added[0], 1.0)
 
 
 def _columns(matrix: Tensor, span: Span) -> Tensor:

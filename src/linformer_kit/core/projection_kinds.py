@@ -1,17 +1,27 @@
-"""The projection kinds by name: options checked, parameters counted, modules built."""
+"""The table of projection kinds, and the small ones: options checked, matrices counted, modules
+built.
+
+Legend: B batch, S context positions, R compressed rows, M model size, P sides, T heads with a
+matrix of their own.
+"""
 
 from __future__ import annotations
 
 import inspect
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+import torch
+from torch import Tensor, nn
+
 from . import checks
+from .numerics import at_least_float32, batched_matmul
 from .projection import (
-    BiasedProjection,
-    DynamicProjection,
-    FixedProjection,
+    Compression,
     LinearProjection,
+    MatrixCompression,
     Projection,
+    Span,
+    StoredProjection,
 )
 from .segments import ConvProjection, MaxProjection, MeanProjection, PoolProjection
 
@@ -20,6 +30,103 @@ if TYPE_CHECKING:
 
 ProjectionKind = Literal["linear", "conv", "mean", "max", "pool", "fixed", "dynamic", "full"]
 Sharing = Literal["none", "headwise", "kv", "layerwise"]
+
+
+class BiasedProjection(LinearProjection):
+    """Row j is E_j X W + bias_j, with `bias` (P, T, k) added to every channel.
+
+    As in models of linformer-pytorch; the paper has none.
+    """
+
+    def __init__(
+        self, *, k: int, max_length: int, sides: int, heads: int, keep_scale: bool = True
+    ) -> None:
+        super().__init__(
+            k=k, max_length=max_length, sides=sides, heads=heads, keep_scale=keep_scale
+        )
+        self.bias = nn.Parameter(torch.zeros(sides, heads, k))
+
+    def partial(self, x: Tensor, span: Span, *, rows: int | None = None) -> Compression:
+        result = super().partial(x, span, rows=rows)
+        result.bias = self.bias if rows is None else self.bias[:, :, :rows]
+        return result
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if hasattr(self, "bias"):  # not before it exists: the base class resets itself
+            nn.init.zeros_(self.bias)
+
+
+class FixedProjection(StoredProjection):
+    """A random matrix that is never trained: entries N(0, 1/k), as in the paper's theorems.
+
+    With that variance E[|E v|^2] = |v|^2 for every v (Johnson-Lindenstrauss). It is a buffer, so
+    it is saved with the model. If only some rows are used, they are scaled to variance 1/rows.
+    (`resize` keeps the norm of rows, as for every kind, and so not that variance.)
+    """
+
+    learned = False
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.k**-0.5)
+
+    def _first_rows(self, rows: int | None) -> Tensor:
+        weight = super()._first_rows(rows)
+        return weight if rows is None else weight * (self.k / rows) ** 0.5
+
+
+class DynamicProjection(Projection):
+    """Content-based: row j is the mean of X weighted by softmax over positions of X W[j].
+
+    `weight` (P, T, k, M). As in Transformer-LS (Zhu et al. 2021). Padding has no weight.
+    """
+
+    needs_max_length = False
+    by_content = True
+    learned_row_bias = "each"
+
+    def __init__(self, *, k: int, dim: int, sides: int, heads: int) -> None:
+        super().__init__(k=k, max_length=None)
+        self.weight = nn.Parameter(torch.empty(sides, heads, k, dim))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        nn.init.normal_(self.weight, std=self.weight.shape[-1] ** -0.5)
+
+    def partial(self, x: Tensor, span: Span, *, rows: int | None = None) -> Compression:
+        """With several spans the softmax is exp(s - max s), whose sum is a statistic."""
+        weight = self.weight if rows is None else self.weight[:, :, :rows]
+        sides, heads, count, dim = weight.shape
+        scores = batched_matmul(weight.reshape(-1, dim), x.transpose(1, 2))  # (B, P*T*R, S)
+        if span.highest is not None:
+            scores = at_least_float32(scores)
+        hide = None if span.mask is None else ~span.mask[:, None]
+        if hide is not None:
+            scores = scores.masked_fill(hide, torch.finfo(scores.dtype).min)
+        if span.highest is None:
+            matrix = scores.softmax(-1).to(scores.dtype)
+        else:
+            matrix = (scores - span.highest(scores.amax(-1, keepdim=True))).exp()
+        if hide is not None:  # a sample of padding alone has no weight at all
+            matrix = matrix.masked_fill(hide, 0.0)
+        sums = () if span.highest is None else (matrix.sum(-1).view(-1, sides, heads, count),)
+        return MatrixCompression(
+            matrix.to(x.dtype) if sums else matrix,
+            sides=sides,
+            heads=heads,
+            mask=span.mask,
+            statistics=sums,
+            scale_of=_inverse if sums else None,
+        )
+
+    def resize(self, max_length: int) -> None:
+        """Nothing to do: there is no maximum."""
+
+
+def _inverse(added: Sequence[Tensor]) -> Tensor:
+    """1 / x, 1 for the zero of a sample of padding alone."""
+    return 1.0 / torch.where(added[0] > 0, added[0], 1.0)
+
 
 KINDS: dict[str, type[Projection]] = {
     "linear": LinearProjection,

@@ -24,7 +24,8 @@ from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
 from ..core.plan import Plan
 from ..core.positions import LearnedPositions
-from ..core.projection import FixedProjection, LinearProjection
+from ..core.projection import LinearProjection
+from ..core.projection_kinds import FixedProjection
 from . import ExportError
 from .runtime import CONTEXT, PAST, PRESENT
 

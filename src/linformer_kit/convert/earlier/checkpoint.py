@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ... import models
 from ...core.encoder import LinformerEncoder
-from ...core.projection import BiasedProjection
+from ...core.projection_kinds import BiasedProjection
 from ...errors import UserError, user_input
 from ..family import expand
 
