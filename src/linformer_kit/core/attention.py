@@ -279,7 +279,8 @@ class LinformerAttention(nn.Module):
         heads: the keys and values of x (B, S, G, D), if they are known.
         """
         projection = check_passed_projection(projection, own=self.projection, k=self.k)
-        own = projection.partial(x, span, rows=None if self.k == projection.k else self.k)
+        fewer = None if self.k == projection.k else self.k
+        own = projection.partial(x, span, rows=fewer)
         linears = (self.k_proj, self.v_proj)
         plain = all(map(is_unmodified_linear, linears))  # else adapters, hooks: call the modules
         by_input = not own.commutes or (plain and plan.shorten == "input")

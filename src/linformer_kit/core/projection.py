@@ -283,17 +283,17 @@ class StoredProjection(Projection):
             left = visible.sum(-1)
         else:
             left = exact_matmul(span.mask.to(visible.dtype), visible.T)
-        sizes = (-1, sides, heads, count)
 
         def scale_of(added: Sequence[Tensor]) -> Tensor:
-            return visible_scale(squares.sum(-1).view(sizes), added[0]).to(weight.dtype)
+            scale = visible_scale(squares.sum(-1), added[0]).to(weight.dtype)
+            return scale.view(-1, sides, heads, count)
 
         return MatrixCompression(
             own,
             sides=sides,
             heads=heads,
             mask=span.mask,
-            statistics=(left.view(sizes),),
+            statistics=(left,),
             scale_of=scale_of,
         )
 
