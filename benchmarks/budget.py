@@ -24,12 +24,12 @@ from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
 from linformer_kit.bench.gemm import gemm
 from linformer_kit.bench.settings import Settings, check_heads, check_memory
-from linformer_kit.bench.step import make_step
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
 from linformer_kit.core.decoder import LinformerDecoder
 from linformer_kit.core.encoder import LinformerEncoder
 from linformer_kit.measure.cells import Cell
+from linformer_kit.measure.step import layer_step
 from linformer_kit.measure.timing import Say, alternate, fixed_threads
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def _cell(settings: BudgetSettings, shape: str, k: int | None) -> Cell:
         generator = torch.Generator().manual_seed(settings.seed)
         flat = torch.randn(settings.tokens, settings.dim, generator=generator)
         runs: dict[str, Callable[[], object]] = {
-            f"n {length}": make_step(
+            f"n {length}": layer_step(
                 build(settings, shape, length, k), flat.view(-1, length, settings.dim), "inference"
             )
             for length in settings.lengths

@@ -16,7 +16,6 @@ import torch
 from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import Benchmark
 from linformer_kit.bench.settings import Settings, check_heads, check_memory
-from linformer_kit.bench.step import make_step
 from linformer_kit.bench.views import Column, Results, Table
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
@@ -24,6 +23,7 @@ from linformer_kit.core.causal import CausalLinformerAttention
 from linformer_kit.core.full_causal import CausalFullAttention
 from linformer_kit.measure import quantities
 from linformer_kit.measure.cells import Cell
+from linformer_kit.measure.step import layer_step
 from linformer_kit.measure.timing import Say, alternate, fixed_threads, times_faster
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def _pass_cell(settings: SpeedSettings, names: list[str], length: int, mode: str
     def run(say: Say, _: Sequence[Record]) -> list[Record]:
         torch.manual_seed(settings.seed)
         x = torch.randn(1, length, settings.dim)
-        runs = {name: make_step(model_of(settings, name), x, mode) for name in names}
+        runs = {name: layer_step(model_of(settings, name), x, mode) for name in names}
         with fixed_threads(settings.threads):
             timings = alternate(runs, rounds=settings.rounds, fewest=2, say=say)
         return [

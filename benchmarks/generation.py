@@ -22,12 +22,11 @@ from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import Benchmark
 from linformer_kit.bench.results import megabytes
 from linformer_kit.bench.settings import Settings, check_heads
-from linformer_kit.bench.step import memory_result
 from linformer_kit.bench.views import Column, Results, Table
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
 from linformer_kit.measure import quantities
-from linformer_kit.measure.cells import Cell
+from linformer_kit.measure.cells import Cell, memory_result
 from linformer_kit.measure.memory import Work
 from linformer_kit.measure.timing import Say, fixed_threads
 from linformer_kit.models import LinformerConfig, LinformerForCausalLM

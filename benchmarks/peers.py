@@ -19,12 +19,12 @@ from benchmarks.peer_models import PEERS, build
 from linformer_kit.bench import script_results as results
 from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import Benchmark
-from linformer_kit.bench.implementations import KIT, missing
+from linformer_kit.bench.implementations import KIT, make_input, missing, small
 from linformer_kit.bench.settings import Point, Settings, check_includes
-from linformer_kit.bench.step import make_input, make_step, memory_cell, small
 from linformer_kit.cli.bench import main
-from linformer_kit.measure.cells import Cell
+from linformer_kit.measure.cells import Cell, memory_cell
 from linformer_kit.measure.memory import Work
+from linformer_kit.measure.step import layer_step
 from linformer_kit.measure.timing import Say, alternate, fixed_threads, times_faster
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _time_cell(settings: PeersSettings, present: list[str], point: Point, mode: 
     def run(say: Say, _: Sequence[Record]) -> list[Record]:
         x = make_input(point, seed=settings.seed)
         runs = {
-            name: make_step(build(name, point, seed=settings.seed), x, mode) for name in present
+            name: layer_step(build(name, point, seed=settings.seed), x, mode) for name in present
         }
         with fixed_threads(settings.threads):
             timings = alternate(
@@ -155,7 +155,7 @@ def memory_of_peer(*, model: str, seed: int, threads: int, point: dict[str, Any]
     torch.set_num_threads(threads)
 
     def prepare(point: Point) -> Callable[[], object]:
-        return make_step(build(model, point, seed=seed), make_input(point, seed=seed), "training")
+        return layer_step(build(model, point, seed=seed), make_input(point, seed=seed), "training")
 
     whole = Point(**point)
     short = replace(small(whole), k=min(whole.k, 64))

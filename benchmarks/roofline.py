@@ -20,12 +20,12 @@ from linformer_kit.bench import script_results as results
 from linformer_kit.bench import settings as options
 from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
 from linformer_kit.bench.gemm import gemm, gemm_flops, step_flops
-from linformer_kit.bench.implementations import KIT, build
+from linformer_kit.bench.implementations import KIT, build, make_input
 from linformer_kit.bench.settings import Point, Settings, check_memory
-from linformer_kit.bench.step import make_input, make_step
 from linformer_kit.cli.bench import main
 from linformer_kit.core.cpu.blocks import rows_in_block
 from linformer_kit.measure.cells import Cell
+from linformer_kit.measure.step import layer_step
 from linformer_kit.measure.timing import Say, alternate, fixed_threads
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def references(point: Point, *, gemm_size: int, seed: int) -> list[Operation]:
     model = build(KIT, "encoder", point, dropout=0.0, seed=seed)
     flops = step_flops(model, point, "inference")
     assert flops is not None
-    step = make_step(model, make_input(point, seed=seed), "inference")
+    step = layer_step(model, make_input(point, seed=seed), "inference")
     return [
         Operation(results.GEMM, gemm(gemm_size), gemm_flops(gemm_size), 0),
         Operation(results.COPY, lambda: target.copy_(source), 0, 8 * COPIED),

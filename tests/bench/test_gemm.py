@@ -8,9 +8,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from linformer_kit.bench.gemm import gemm, gemm_flops, step_flops
-from linformer_kit.bench.implementations import build
+from linformer_kit.bench.implementations import build, make_input
 from linformer_kit.bench.settings import Point
-from linformer_kit.bench.step import make_input
 
 
 def counted(run) -> int:

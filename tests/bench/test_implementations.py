@@ -10,7 +10,13 @@ from torch import nn
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention
-from linformer_kit.bench.implementations import IMPLEMENTATIONS, build, missing
+from linformer_kit.bench.implementations import (
+    IMPLEMENTATIONS,
+    build,
+    make_input,
+    missing,
+    rate_in,
+)
 from linformer_kit.bench.settings import Point
 
 POINT = Point(dim=16, num_heads=4, k=5, length=12, batch=2)
@@ -167,3 +173,12 @@ def test_sizes_that_mean_nothing_are_refused(wrong, message):
     sizes = {"dim": 16, "num_heads": 4, "k": 5, "length": 12} | wrong
     with pytest.raises(ValueError, match=message):
         Point(**sizes)
+
+
+def test_the_input_comes_from_the_seed():
+    assert torch.equal(make_input(POINT, seed=4), make_input(POINT, seed=4))
+    assert not torch.equal(make_input(POINT, seed=4), make_input(POINT, seed=5))
+
+
+def test_dropout_is_for_its_own_mode():
+    assert [rate_in(mode, 0.1) for mode in ("inference", "training", "dropout")] == [0.0, 0.0, 0.1]

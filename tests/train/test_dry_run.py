@@ -11,7 +11,7 @@ import pytest
 from linformer_kit.config.load import load
 from linformer_kit.data.prepare import prepare
 from linformer_kit.data.rows import Rows
-from linformer_kit.measure.flops import count_flops
+from linformer_kit.measure.step import count_flops
 from linformer_kit.models import LinformerForSequenceClassification
 from linformer_kit.train import dry_run as rehearsal
 from linformer_kit.train.dry_run import Sizes, dry_run
@@ -59,7 +59,10 @@ def test_a_dry_run_says_what_does_not_fit(tmp_path, monkeypatch):
 )
 def test_evaluations_are_part_of_the_time(tmp_path, monkeypatch, task, changes, told):
     """An hour for each batch of 8 rows, and one for its translation."""
-    monkeypatch.setattr(rehearsal, "_seconds_of", lambda run: (run(), 3600.0)[1])
+    steps = {rehearsal.STEPS: 1e-3}
+    monkeypatch.setattr(
+        rehearsal, "seconds_of", lambda run, times=1: (run(), steps.get(times, 3600.0))[1]
+    )
     answer, lines, _ = dry_run(load(tiny.write(tmp_path, task), changes)).split("\n\n")
     for line in told:
         assert line in lines

@@ -10,11 +10,19 @@ from itertools import product
 from typing import TYPE_CHECKING
 
 from ..core.cpu.allocator import keep_memory
-from ..measure.cells import Cell
+from ..measure.cells import Cell, memory_cell
+from ..measure.step import layer_step
 from ..measure.timing import Say, Timing, alternate, fixed_threads, times_faster
 from .gemm import gemm, gemm_flops, step_flops
-from .implementations import IMPLEMENTATIONS, KIT, build, missing
-from .step import MEMORY_OF_STEP, make_input, make_step, memory_cell, rate_in
+from .implementations import (
+    IMPLEMENTATIONS,
+    KIT,
+    MEMORY_OF_STEP,
+    build,
+    make_input,
+    missing,
+    rate_in,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +71,7 @@ def _time_cell(
         models = {
             name: build(name, layer, point, dropout=rate, seed=settings.seed) for name in names[:-1]
         }
-        runs = {name: make_step(model, x, mode) for name, model in models.items()}
+        runs = {name: layer_step(model, x, mode) for name, model in models.items()}
         runs[GEMM] = gemm(settings.gemm_size)
         with fixed_threads(settings.threads):
             timings = alternate(runs, rounds=settings.rounds, limit=settings.limit, say=say)

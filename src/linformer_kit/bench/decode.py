@@ -17,10 +17,9 @@ from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
 from ..core.full_causal import CacheState, CausalFullAttention
 from ..core.state import DecoderState
-from ..measure.cells import Cell
+from ..measure.cells import Cell, memory_cell
 from ..measure.memory import Work
 from ..measure.timing import Say, alternate, fixed_threads
-from .step import memory_cell
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

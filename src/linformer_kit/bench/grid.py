@@ -18,12 +18,12 @@ from torch import nn
 from ..core.cost import encoder_flops
 from ..core.encoder import LinformerEncoder
 from ..measure import quantities
-from ..measure.cells import Cell
+from ..measure.cells import Cell, memory_cell
 from ..measure.machine import free_memory
 from ..measure.memory import Work
+from ..measure.step import layer_step
 from ..measure.timing import Say, Timing, alternate, fixed_threads
 from .gemm import plans_of
-from .step import make_step, memory_cell
 from .vanilla import MaterialisedEncoder, materialised_bytes
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _time_cell(settings: GridSettings, forms: list[Form]) -> Cell:
         for form in forms:
             if skipped[form.name] is None:
                 torch.manual_seed(settings.seed)
-                runs[form.name] = make_step(form.build(), x, "inference")
+                runs[form.name] = layer_step(form.build(), x, "inference")
         with fixed_threads(settings.threads):
             # A run of seconds consists of large products: its warm-up is negligible.
             timings = alternate(
@@ -168,7 +168,7 @@ def memory_of_form(*, form: Record, seed: int, threads: int) -> Work:
     def prepare(form: Form) -> Callable[[], object]:
         torch.manual_seed(seed)
         x = torch.randn(form.batch, form.length, form.dim)
-        return make_step(form.build(), x, "inference")
+        return layer_step(form.build(), x, "inference")
 
     short = min(256, form["length"])
     k = None if form["k"] is None else min(form["k"], short)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ..measure.cells import Cell
+from ..measure.cells import Cell, memory_result
+from ..measure.step import layer_step
 from ..measure.timing import Say, Timing, alternate, fixed_threads
-from .implementations import FULL, KIT, build
-from .step import MEMORY_OF_STEP, make_input, make_step, memory_result, small
+from .implementations import FULL, KIT, MEMORY_OF_STEP, build, make_input, small
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +89,7 @@ def _times(
 ) -> dict[str, Timing]:
     x = make_input(point, seed=settings.seed)
     runs = {
-        name: make_step(
+        name: layer_step(
             build(name, "encoder", point, dropout=0.0, seed=settings.seed), x, "inference"
         )
         for name in names

@@ -16,21 +16,25 @@ options are set as close to each other as possible; what differs:
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..core.attention import LinformerAttention
 from ..core.encoder import LinformerEncoder
+from ..measure.memory import Work
+from ..measure.step import layer_step
+from .settings import Point
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..core.projection_kinds import ProjectionKind
-    from .settings import Point
 
 KIT, FULL = "linformer-kit", "full"
+MEMORY_OF_STEP = "linformer_kit.bench.implementations:memory_of_step"
 
 
 class Implementation(NamedTuple):
@@ -58,6 +62,38 @@ def build(name: str, layer: str, point: Point, *, dropout: float, seed: int) -> 
     torch.manual_seed(seed)
     chosen = IMPLEMENTATIONS[name]
     return (chosen.attention if layer == "attention" else chosen.encoder)(point, dropout)
+
+
+def make_input(point: Point, *, seed: int) -> Tensor:
+    """The same input for all models: (batch, length, dim)."""
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(point.batch, point.length, point.dim, generator=generator)
+
+
+def small(point: Point) -> Point:
+    """A small point to warm up with, long enough for all threads to allocate their buffers."""
+    length = min(256, point.length)
+    return replace(point, batch=1, length=length, k=min(point.k, length))
+
+
+def rate_in(mode: str, dropout: float) -> float:
+    """The dropout rate of a model in this mode."""
+    return dropout if mode == "dropout" else 0.0
+
+
+def memory_of_step(
+    *, model: str, layer: str, mode: str, dropout: float, seed: int, threads: int,
+    point: dict[str, Any],
+) -> Work:  # fmt: skip
+    """For `peak_memory`. The warm-up is a model of its own: some take one length only."""
+    torch.set_num_threads(threads)
+
+    def prepare(point: Point) -> Callable[[], object]:
+        built = build(model, layer, point, dropout=rate_in(mode, dropout), seed=seed)
+        return layer_step(built, make_input(point, seed=seed), mode)
+
+    whole = Point(**point)
+    return Work(warm_up=lambda: prepare(small(whole))(), prepare=lambda: prepare(whole))
 
 
 def _kit(projection: ProjectionKind) -> Implementation:

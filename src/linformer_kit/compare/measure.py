@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import statistics
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,6 +15,8 @@ from ..core.projection import Projection
 from ..data.prepare import prepare
 from ..data.rows import Rows
 from ..measure.memory import Work, peak_memory
+from ..measure.step import TrainingStep
+from ..measure.timing import alternate
 from ..train.start import start_of
 from ..training.setup import collator, training_order
 
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 RETURNED = 65536  # bytes; larger pieces of memory are returned when they are freed
 ROUNDS = 5  # of timed steps; the median counts
-HALF = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 
 
 class Parameters(NamedTuple):
@@ -80,33 +81,15 @@ def training_step(config: RunConfig) -> Callable[[], None]:
         }
         for start in range(0, len(draws), micro)
     ]
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, fused=True)
-    kind = HALF.get(config.train.precision)
-
-    def step() -> None:
-        for batch in batches:
-            with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
-                loss: Any = model(**batch).loss
-            loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-
-    return step
+    step = TrainingStep(model, precision=config.train.precision)
+    return lambda: step(batches)
 
 
 def step_times(settings: Sequence[RunConfig]) -> list[float]:
     """Seconds of a training step; the variants alternate."""
-    steps = [training_step(config) for config in settings]
-    taken: list[list[float]] = [[] for _ in steps]
-    for turn in range(1 + ROUNDS):
-        for place, step in enumerate(steps):
-            started = time.perf_counter()
-            step()
-            if turn:  # the first warms up
-                taken[place].append(time.perf_counter() - started)
-    return [statistics.median(times) for times in taken]
+    steps = {str(place): training_step(config) for place, config in enumerate(settings)}
+    timings = alternate(steps, rounds=ROUNDS, slow=math.inf, must_run=True)
+    return [statistics.median(timing.seconds) for timing in timings.values()]
 
 
 def training_memory(config: RunConfig) -> int | None:

@@ -6,14 +6,14 @@ A few real steps run on real rows in memory. Nothing is written and nothing is k
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from ..measure import quantities
-from ..measure.memory import step_peak
+from ..measure.step import TrainingStep, step_peak
+from ..measure.timing import seconds_of
 from .conversion import build_student, choose, prepare, say_choices
 from .conversion_folder import ConversionFolder
 from .distillation import LAYERS_FIRST
@@ -90,15 +90,14 @@ def _about_training(job: Conversion, prepared: Prepared, student: nn.Module) -> 
         trainer = make_trainer(job, prepared, student, clock, Path(folder))
         batches: Any = trainer.train_dataset
         short, *longer = batches.lengths
-        layers = _step_seconds(trainer, short, 0.0)
-        whole = _step_seconds(trainer, short, LAYERS_FIRST)
-        long = [_step_seconds(trainer, length, LAYERS_FIRST) for length in longer]
+        layers = _seconds(_step(trainer, short, 0.0))
+        whole = _seconds(_step(trainer, short, LAYERS_FIRST))
+        long = [_seconds(_step(trainer, length, LAYERS_FIRST)) for length in longer]
         mean_long = sum(long) / len(long) if long else whole
         every = (1 - 1 / LONG_EVERY) * whole + mean_long / LONG_EVERY
         mean = LAYERS_FIRST * layers + (1 - LAYERS_FIRST) * every
-        peak = step_peak(
-            trainer.args.device, lambda: _step(trainer, batches.lengths[-1], LAYERS_FIRST)
-        )
+        largest = _step(trainer, batches.lengths[-1], LAYERS_FIRST)
+        peak = step_peak(trainer.args.device, largest)
     weights = 16 * _count(student) + 4 * _count(prepared.source.teacher)
     memory = f"memory          {quantities.size(weights)} for both models, gradients and Adam"
     if peak is not None:
@@ -116,23 +115,21 @@ def _about_training(job: Conversion, prepared: Prepared, student: nn.Module) -> 
     return [memory, f"time a step     {', '.join(kinds)}", f"time in all     {total}"]
 
 
-def _step_seconds(trainer: DistillTrainer, length: int, progress: float) -> float:
-    _step(trainer, length, progress)
-    started = time.perf_counter()
-    for _ in range(TIMED):
-        _step(trainer, length, progress)
-    return (time.perf_counter() - started) / TIMED
-
-
-def _step(trainer: DistillTrainer, length: int, progress: float) -> None:
+def _step(trainer: DistillTrainer, length: int, progress: float) -> Callable[[], None]:
     """A real step; the weights are not kept."""
     batches: Any = trainer.train_dataset
     model: Any = trainer.model
-    batch = {name: t.to(trainer.args.device) for name, t in batches.batch(length, 0).items()}
-    optimizer = trainer.create_optimizer()
-    trainer.loss_of(model, batch, progress).backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    step = TrainingStep(
+        model,
+        loss_of=lambda batch: trainer.loss_of(model, batch, progress),
+        optimizer=trainer.create_optimizer(),
+    )
+    return lambda: step([batches.batch(length, 0)])
+
+
+def _seconds(step: Callable[[], None]) -> float:
+    step()
+    return seconds_of(step, times=TIMED)
 
 
 @torch.inference_mode()
@@ -143,9 +140,7 @@ def _about_reading(student: nn.Module, length: int) -> list[str]:
     ids = torch.zeros(1, length, dtype=torch.long)
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     last_states(student, batch)
-    started = time.perf_counter()
-    last_states(student, batch)
-    seconds = time.perf_counter() - started
+    seconds = seconds_of(lambda: last_states(student, batch))
     peak = step_peak(ids.device, lambda: last_states(student, batch))
     memory = f"memory          {quantities.size(4 * _count(student))} for the weights"
     if peak is not None:

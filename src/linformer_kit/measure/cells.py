@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from .memory import peak_memory
 from .timing import Say, say_nothing
 
 if TYPE_CHECKING:
@@ -89,6 +90,33 @@ def measure_cells(
             record = {"bench": bench, **identity, **result, "machine": machine}
             known.append(record)
             yield record
+
+
+def memory_result(target: str, arguments: dict[str, Any], *, timeout: float = 600.0) -> Record:
+    """The peak memory of a piece of work as the fields of a record."""
+    found = asdict(peak_memory(target, arguments, timeout=timeout))
+    return {"note": found.pop("problem"), **found}
+
+
+def memory_cell(
+    name: str,
+    settings: Record,
+    target: str,
+    arguments: dict[str, Any],
+    *,
+    work: float,
+    timeout: float = 600.0,
+    why_skipped: Callable[[], str | None] = lambda: None,
+) -> Cell:
+    """A cell with one record: the peak memory of `target`, in a process of its own."""
+
+    def run(say: Say, _: Sequence[Record]) -> list[Record]:
+        say("memory")
+        if (reason := why_skipped()) is not None:
+            return [{"work": None, "total": None, "note": reason}]
+        return [memory_result(target, arguments, timeout=timeout)]
+
+    return Cell(name=name, settings={"what": "memory", **settings}, work=work, run=run)
 
 
 def time_left(elapsed: float, work: Sequence[float], done: int) -> str:

@@ -106,30 +106,6 @@ def measure(work: Work) -> PeakMemory:
     )
 
 
-class StepPeak(NamedTuple):
-    """Bytes at the peak of a step: beyond what was there before it, and of the whole process."""
-
-    work: int
-    process: int
-
-
-def step_peak(
-    device: torch.device, step: Callable[[], object], *, warm: bool = True
-) -> StepPeak | None:
-    """What a step takes on a device, of the second of two calls if `warm`; None if not known."""
-    if device.type == "cuda":
-        before = torch.cuda.memory_allocated()
-        torch.cuda.reset_peak_memory_stats()
-        step()
-        peak = int(torch.cuda.max_memory_allocated())
-        return StepPeak(peak - before, peak)
-    result = measure(Work(warm_up=step if warm else lambda: None, prepare=lambda: step))
-    process = process_peak(device)
-    if result.work is None or process is None:
-        return None
-    return StepPeak(result.work, process)
-
-
 def process_peak(device: torch.device) -> int | None:
     """The peak of this process since it started, or of its tensors on a GPU; None if not known."""
     if device.type == "cuda":

@@ -75,6 +75,14 @@ def times_faster(ours: Timing, theirs: Timing) -> float | None:
     return min(theirs.seconds[:both]) / min(ours.seconds[:both])
 
 
+def seconds_of(run: Callable[[], object], *, times: int = 1) -> float:
+    """The mean of so many runs; what was not warm before is part of it."""
+    started = time.perf_counter()
+    for _ in range(times):
+        run()
+    return (time.perf_counter() - started) / times
+
+
 @contextmanager
 def fixed_threads(threads: int) -> Iterator[None]:
     """Set the number of torch threads, and restore it afterwards."""
@@ -94,6 +102,7 @@ def alternate(
     slow: float = 1.0,
     limit: float = math.inf,
     count_first_over: float = math.inf,
+    must_run: bool = False,
     say: Say = say_nothing,
 ) -> dict[str, Timing]:
     """Warm every candidate up, then time `rounds` rounds in which each runs once, in turn.
@@ -103,14 +112,15 @@ def alternate(
     `limit` seconds is left out. A first run of more than `count_first_over` seconds counts as a
     time too: the cost of a warm-up (loading code, starting threads) is negligible beside it.
 
-    A candidate that fails stops, with a note that says why, and the others continue.
+    A candidate that fails stops, with a note that says why, and the others continue; with
+    `must_run` its error is raised.
     """
     times: dict[str, list[float]] = {name: [] for name in runs}
     notes: dict[str, str] = {}
     rounds_of: dict[str, int] = {}
     for name, run in runs.items():
         say(f"{name}, warming up")
-        first = _clock(run)
+        first = _clock(run, must_run)
         if isinstance(first, str):
             notes[name] = first
         elif first > limit:
@@ -124,7 +134,7 @@ def alternate(
             if number >= rounds_of.get(name, 0):
                 continue
             say(f"{name}, round {number + 1} of {rounds_of[name]}")
-            taken = _clock(run)
+            taken = _clock(run, must_run)
             if isinstance(taken, str):
                 notes[name] = taken
                 rounds_of[name] = 0
@@ -139,15 +149,15 @@ def _rounds_for(first: float, *, rounds: int, fewest: int, slow: float) -> int:
     return min(rounds, max(fewest, int(rounds * slow / first)))
 
 
-def _clock(run: Callable[[], object]) -> float | str:
+def _clock(run: Callable[[], object], must_run: bool) -> float | str:
     """The seconds a run takes, or what went wrong."""
-    start = time.perf_counter()
     try:
-        run()
+        return seconds_of(run)
     except (MemoryError, RuntimeError) as error:
+        if must_run:
+            raise
         if ran_out_of_memory(error):
             return DID_NOT_FIT
         # Messages of torch may end with a stack of C++ frames.
         lines = str(error).strip().splitlines() or [type(error).__name__]
         return f"failed: {lines[0]}"
-    return time.perf_counter() - start

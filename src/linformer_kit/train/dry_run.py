@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,18 +16,19 @@ from ..data.rows import Rows
 from ..evaluate.translations import translate_rows
 from ..machine_memory import total_memory
 from ..measure import quantities
-from ..measure.flops import count_flops
-from ..measure.memory import step_peak
+from ..measure.step import TrainingStep, count_flops, step_peak
+from ..measure.timing import seconds_of
 from ..training.layout import check_model, layout_of
 from ..training.setup import check_machine, part_collator, set_machine, training_order
 from ..training.trainer import read_tokens
 from .start import start_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ..config.schema import RunConfig
     from ..data.prepare import Prepared
+    from ..measure.step import Batch
 
 STEPS = 3  # timed, after they were run once to count FLOPs
 LOOKED_AT = 64  # steps whose sizes are known without running them: as many as are sorted together
@@ -107,9 +107,8 @@ def dry_run(
     rows = Rows(part)
     order = training_order(config, rows, layout.data)
     collate = part_collator(config, tokenizer, layout, model)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-8, fused=True)
+    step = TrainingStep(model, precision=config.train.precision)
     micro = config.train.batch_size // (layout.data * config.train.accumulate)
-    kind = {"bfloat16": torch.bfloat16, "float16": torch.float16}.get(config.train.precision)
 
     own = micro * config.train.accumulate  # rows of a step that are this process's
     lengths = rows.column("length")
@@ -121,10 +120,9 @@ def dry_run(
         longest = lengths[numbers].reshape(len(numbers), -1, micro).max(axis=2)
         return Sizes((longest if length is None else longest.clip(max=length)).sum(axis=1) * micro)
 
-    def step(number: int, length: int | None = None) -> int:
-        """What this process does in a step, on rows cut to `length`; the tokens of it."""
+    def batches(number: int, length: int | None) -> Iterator[Batch]:
+        """What this process reads in a step, of rows cut to `length`."""
         draws = order.step(number)[:own]
-        tokens = 0
         for start in range(0, len(draws), micro):
             batch = collate(rows.__getitems__(draws[start : start + micro]))
             if length is not None:
@@ -132,14 +130,7 @@ def dry_run(
                     name: value if value.dim() == 1 else value[:, :length]
                     for name, value in batch.items()
                 }
-            tokens += read_tokens(batch)
-            with torch.autocast(device.type, dtype=kind, enabled=kind is not None):
-                loss = model(**{name: value.to(device) for name, value in batch.items()}).loss
-            if torch.is_grad_enabled():
-                loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return tokens
+            yield batch
 
     def measured(length: int | None, count: int) -> Measured:
         """The mean step, and the memory of the largest, on rows cut to `length`."""
@@ -150,12 +141,12 @@ def dry_run(
         blocks = config.train.block_rows > 0
         with count_flops() as counter, torch.set_grad_enabled(not blocks):
             for number in counted:
-                step(number, length)
+                step(batches(number, length))
         flops = counter.get_total_flops() * (4 if blocks else 1) / len(counted)
-        started = time.perf_counter()
-        tokens = sum(step(number, length) for number in timed)
-        seconds = (time.perf_counter() - started) / count
-        peak = step_peak(device, lambda: step(known.largest, length), warm=count > 1)
+        tokens = sum(read_tokens(batch) for number in timed for batch in batches(number, length))
+        numbers = iter(timed)
+        seconds = seconds_of(lambda: step(batches(next(numbers), length)), times=count)
+        peak = step_peak(device, lambda: step(batches(known.largest, length)), warm=count > 1)
         factor = known.factor(timed)
         return Measured(
             seconds * factor,
@@ -260,7 +251,7 @@ def _scoring(
         }
         with torch.no_grad():
             model(**inputs)
-            taken = _seconds_of(lambda: model(**inputs))  # noqa: B023 - called here
+            taken = seconds_of(lambda: model(**inputs))  # noqa: B023 - called here
         batches = math.ceil(len(rows) / size / processes)
         of_rows = quantities.count(len(rows), "row")
         if part == "validation":
@@ -273,16 +264,10 @@ def _scoring(
         line = f"the {of_rows} that are scored at the end"
         if config.task == "translate":
             some = Rows(file, only=np.array(batch))
-            end += batches * _seconds_of(
+            end += batches * seconds_of(
                 lambda: translate_rows(model, tokenizer, some, config.evaluate)  # noqa: B023
             )
             line += ", if each translation has evaluate.max_new_tokens tokens"
         found.append(Scoring(end, f"{quantities.duration(end)} for {line}"))
     model.train()
     return found
-
-
-def _seconds_of(run: Callable[[], object]) -> float:
-    started = time.perf_counter()
-    run()
-    return time.perf_counter() - started
