@@ -25,9 +25,10 @@ import lzma
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from linformer_kit.outputs import check_replaceable, write_atomic
+
 from linformer_kit.data.builtin import listops
 from linformer_kit.errors import UserError
-from linformer_kit.outputs import check_replaceable, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -41,7 +41,7 @@ def test_what_is_there_is_left_alone(source, tmp_path, capsys):
     out.mkdir()
     (out / "notes.txt").write_text("mine")
     assert run(["convert", str(source), "--out", str(out), "--k", "4"]) == 2
-    assert "is not empty: it is left alone" in capsys.readouterr().err
+    assert "is not a conversion's folder: it is left alone" in capsys.readouterr().err
     assert [path.name for path in out.iterdir()] == ["notes.txt"]
 
 

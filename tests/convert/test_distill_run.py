@@ -185,7 +185,7 @@ def test_a_file_of_the_user_is_not_replaced(interrupted, tmp_path):
     (out / "config.json").write_text("mine")
     code, _, err = run(tmp_path / "file", *words(folder, out=str(out)))
     assert code == 2
-    assert "config.json was not written by this command: it is left alone" in err
+    assert "config.json exists and was not written by this command: it is left alone" in err
     assert (out / "config.json").read_text() == "mine"
     (out / "config.json").unlink()
     assert run(tmp_path / "again", *words(folder, out=str(out)))[0] == 0

@@ -71,4 +71,4 @@ def test_a_folder_of_something_else_is_refused_already(given, tmp_path, capsys):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
     assert run([*given, "--k", "4"]) == 2
-    assert "is not empty: it is left alone" in capsys.readouterr().err
+    assert "is not a conversion's folder: it is left alone" in capsys.readouterr().err

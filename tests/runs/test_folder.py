@@ -253,7 +253,7 @@ def test_a_checkpoint_without_its_optimizer_is_not_resumed_in_silence(run, capsy
 def test_a_foreign_pickle_in_a_checkpoint_is_not_run(run, tmp_path):
     import pickle
 
-    from linformer_kit.runs.manifest import write_manifest
+    from linformer_kit.artifact import write_manifest
 
     class Evil:
         def __reduce__(self):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from linformer_kit.artifact import write_manifest
 from linformer_kit.errors import UserError
-from linformer_kit.runs.manifest import write_manifest
 from linformer_kit.runs.models import checkpoint_folders, model_folder
 
 

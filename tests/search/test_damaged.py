@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import pytest
 
-from linformer_kit.outputs import file_digest
+from linformer_kit.artifact import digest
 from linformer_kit.search.build import update
 from linformer_kit.search.embedder import Embedder
 from linformer_kit.search.folder import own_digest
@@ -218,7 +218,7 @@ def seal(folder):
         for kind in about["digests"]:
             file = folder / f"{kind}-1.npy"
             if file.is_file():
-                about["digests"][kind] = file_digest(file)
+                about["digests"][kind] = digest(file)
         about["digest"] = own_digest(about)
         path.write_text(json.dumps(about))
     except (ValueError, KeyError, TypeError, RecursionError):

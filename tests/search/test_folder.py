@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from linformer_kit import artifact
+from linformer_kit.artifact import digest
 from linformer_kit.errors import UserError
-from linformer_kit.outputs import file_digest
 from linformer_kit.search import folder as folders
-from linformer_kit.search.folder import INDEX, check_new, locked, remove_leftovers, write
+from linformer_kit.search.folder import INDEX, locked, remove_leftovers, write
 
 STEPS = 12  # more than a build takes
 
@@ -26,8 +27,6 @@ def build(folder, value):
         if (folder / INDEX).is_file():
             about = json.loads((folder / INDEX).read_bytes())
             before = {name: about[name] for name in ("generation", "digests")}
-        else:
-            check_new(folder)
         remove_leftovers(folder)
         arrays = {"vectors": np.full((4, 2), value), "places": np.full((4, 3), value)}
         write(folder, {"value": value}, arrays, before)
@@ -38,9 +37,9 @@ def value_of(folder):
     if not (folder / INDEX).exists():
         return None
     about = json.loads((folder / INDEX).read_bytes())
-    for kind, digest in about["digests"].items():
+    for kind, known in about["digests"].items():
         path = folders.array_path(folder, kind, about["generation"])
-        assert file_digest(path) == digest
+        assert digest(path) == known
         assert (np.load(path) == about["value"]).all()
     return about["value"]
 
@@ -60,7 +59,7 @@ def build_and_die(folder, value, step):
 
     for name in ("rename", "replace", "unlink"):
         setattr(Path, name, counted(getattr(Path, name)))
-    folders._sync = counted(folders._sync)
+    folders.sync = artifact.sync = counted(artifact.sync)
     build(folder, value)
 
 
@@ -113,7 +112,7 @@ def test_what_no_build_has_written_is_never_removed(tmp_path):
     (tmp_path / ".saving-7-index.json").write_text(
         json.dumps({"generation": 1, "digests": {"vectors": "0" * 32}})
     )
-    with pytest.raises(UserError, match="exists and is no index: it is left alone"):
+    with pytest.raises(UserError, match="exists and is not an index: it is left alone"):
         build(tmp_path, 1)
     assert (tmp_path / "vectors-1.npy").read_text() == "mine"
     (tmp_path / "vectors-1.npy").unlink()
@@ -124,16 +123,16 @@ def test_what_no_build_has_written_is_never_removed(tmp_path):
 def test_a_lock_that_is_a_file_of_the_user_is_left_alone(tmp_path):
     build(tmp_path, 1)
     (tmp_path / ".lock").write_text("mine")
-    with pytest.raises(UserError, match="must be the empty file that locks the index"):
+    with pytest.raises(UserError, match="must be free or an empty file"):
         build(tmp_path, 2)
     assert (tmp_path / ".lock").read_text() == "mine"
 
 
 def test_a_foreign_folder_is_not_locked(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="exists and is no index: it is left alone"):
+    with pytest.raises(UserError, match="exists and is not an index: it is left alone"):
         build(tmp_path, 1)
-    with pytest.raises(UserError, match="exists and is no index: it is left alone"):
+    with pytest.raises(UserError, match="is not a folder: it is left alone"):
         build(tmp_path / "mine.txt", 1)
     assert names_in(tmp_path) == {"mine.txt"}
 

@@ -242,7 +242,7 @@ def test_another_model_another_passage_and_a_foreign_folder_are_refused(
         update(documents, out, embedder, passage=8, say=print)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/a.txt").write_text("mine")
-    with pytest.raises(UserError, match="exists and is no index: it is left alone"):
+    with pytest.raises(UserError, match="exists and is not an index: it is left alone"):
         build(documents, tmp_path / "mine", embedder)
     with pytest.raises(UserError, match="is no index"):
         Index(tmp_path / "mine")

@@ -9,10 +9,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from ..artifact import escaped
 from ..config import limits
 from ..errors import UserError
 from ..measure import quantities
-from ..outputs import escaped
 from .border import one_line
 from .libraries import install_hint, silence_libraries
 from .progress import corpus_progress

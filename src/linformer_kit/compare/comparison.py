@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import json
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ..artifact import digest
 from ..config import load as configs
 from ..data.prepare import prepare
 from ..errors import UserError, user_input
@@ -219,4 +219,4 @@ def _digest(config: RunConfig) -> str:
     values = configs.resolved(config)
     values.pop("run")
     text = json.dumps(values, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+    return digest(text)

@@ -7,10 +7,11 @@ the name depends on the variant alone and two variants never share a folder.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from typing import TYPE_CHECKING
+
+from ..artifact import digest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -59,4 +60,4 @@ def _is_plain(text: str) -> bool:
 
 def _digest(settings: Sequence[tuple[str, str]]) -> str:
     text = "\0".join(f"{key}={value}" for key, value in settings)
-    return hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+    return digest(text, size=4)

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
+from ..artifact import write_atomic
 from ..data.masking import Masking
 from ..errors import UserError, user_input
 from ..machine_memory import require_memory
 from ..measure.machine import describe
-from ..outputs import write_atomic
 from .calibration import CALIBRATION, calibrate, needs_calibration
 from .card import CARD, card
 from .choices import RULE, errors_alone, halves, k_by_spectrum, spectrum_of, worst_layers

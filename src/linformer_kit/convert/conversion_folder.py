@@ -21,12 +21,25 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from ..artifact import (
+    HOLDER,
+    LOCK,
+    STAGING,
+    ArtifactFolder,
+    check_folder,
+    check_replaceable,
+    clean_staging,
+    difference,
+    json_bytes,
+    publish,
+    remove_empty_folders,
+    remove_written,
+    staged_name,
+    write_atomic,
+)
 from ..errors import UserError, user_input
-from ..outputs import STAGING, staged_name, write_atomic
-from ..runs.folder import RunFolder, not_writable
-from ..runs.lock import HOLDER, LOCK
-from ..runs.manifest import clean_staging, remove_empty_folders, remove_written
-from ..runs.models import CHECKPOINT
+from ..runs.folder import RunFolder
+from ..runs.models import clean_checkpoints
 from .card import CARD
 from .source import Settings
 
@@ -41,8 +54,12 @@ ELSEWHERE = "Name another folder with --out."
 
 
 @dataclass(frozen=True)
-class ConversionFolder:
+class ConversionFolder(ArtifactFolder):
     """The files of a conversion."""
+
+    kind = KIND
+    title = "a conversion's folder"
+    remedy = ELSEWHERE
 
     path: Path
 
@@ -50,6 +67,10 @@ class ConversionFolder:
     def run(self) -> RunFolder:
         """Log and checkpoints of the training."""
         return RunFolder(self.path / RUN)
+
+    @property
+    def marker_file(self) -> Path:
+        return self.run.path / MARKER
 
     @property
     def staging(self) -> Path:
@@ -60,14 +81,14 @@ class ConversionFolder:
 
         A folder with anything else is refused. Writes nothing.
         """
-        with user_input(f"cannot write to {self.path}"):
-            if not self.path.exists():
-                self._check_writable()
-                return None
-            if not self.path.is_dir():
-                raise UserError(f"{self.path} is a file. {ELSEWHERE}")
-            names = {path.name for path in self.path.iterdir()} - {self.staging.name}
-        if RECORD in names:
+        check_folder(
+            self.path,
+            self.title,
+            ours=lambda path: self.has_marker or (path / RECORD).exists(),
+            started=lambda path: path == self.staging or (path.name == RUN and _only_started(path)),
+            remedy=self.remedy,
+        )
+        if (self.path / RECORD).exists():
             record = _read(self.path / RECORD)
             self._check_options(record.get("options"), options)
             with user_input(f"cannot read {self.path / RECORD}", remedy=ELSEWHERE):
@@ -77,20 +98,17 @@ class ConversionFolder:
                 ):
                     raise TypeError("it is not the record of a conversion")
             return record
-        marker = _marker(self.run.path)
-        if marker is not None:
+        if (marker := self.marker()) is not None:
             self._check_options(marker.get("options"), options)
-        elif names - {RUN} or not _only_started(self.run.path):
-            raise UserError(f"{self.path} is not empty: it is left alone. {ELSEWHERE}")
-        self._check_writable()
+        self.check_writable()
         return None
 
     def open(self, options: dict[str, Any], digest: dict[str, str]) -> None:
         """Write the marker, or compare with it; under the lock."""
-        known = _marker(self.run.path)
+        known = self.marker()
         if known is None:
             marker = {"kind": KIND, "options": options, "digest": digest}
-            write_atomic(self.run.path / MARKER, json.dumps(marker, indent=1) + "\n")
+            write_atomic(self.marker_file, json_bytes(marker))
         else:
             there = known.get("digest")
             there = there if isinstance(there, dict) else {}
@@ -105,11 +123,7 @@ class ConversionFolder:
         self.run.checkpoints.mkdir(exist_ok=True)
         shutil.rmtree(self.staging, ignore_errors=True)
         clean_staging(self.run.path, {MARKER, START, PUBLISHED, "metrics.jsonl"})
-        staged = (path.name.rpartition(CHECKPOINT) for path in self.run.checkpoints.iterdir())
-        clean_staging(
-            self.run.checkpoints,
-            {f"{CHECKPOINT}{step}" for _, found, step in staged if found and step.isdigit()},
-        )
+        clean_checkpoints(self.run.checkpoints)
 
     def start(self) -> dict[str, Any] | None:
         """What was chosen and measured before training, if that is done."""
@@ -124,7 +138,7 @@ class ConversionFolder:
         return found
 
     def write_start(self, found: dict[str, Any]) -> None:
-        write_atomic(self.run.path / START, json.dumps(found, indent=1) + "\n")
+        write_atomic(self.run.path / START, json_bytes(found))
 
     def publish(self, record: dict[str, Any]) -> None:
         """Move the files of `staging` to their places, then write the record."""
@@ -138,22 +152,22 @@ class ConversionFolder:
         files = sorted(path for path in self.staging.rglob("*") if path.is_file())
         names = [path.relative_to(self.staging).as_posix() for path in files]
         for name in (*names, RECORD):
-            if (self.path / name).exists() and name not in ours:
-                raise UserError(
-                    f"{self.path / name} was not written by this command: it is left alone. Move "
-                    "it elsewhere and give the same command again."
-                )
+            check_replaceable(
+                self.path / name,
+                lambda path: path.relative_to(self.path).as_posix() in ours,
+                remedy="Move it elsewhere and give the same command again.",
+            )
         with user_input(f"cannot write to {self.path}"):
             if self.run.path.is_dir():
-                write_atomic(written, json.dumps({"files": names}) + "\n")
+                write_atomic(written, json_bytes({"files": names}))
             for name, file in zip(names, files, strict=True):
                 (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-                file.replace(self.path / name)
+                publish(file, self.path / name)
             shutil.rmtree(self.staging, ignore_errors=True)
         self.write_record(record)
 
     def write_record(self, record: dict[str, Any]) -> None:
-        write_atomic(self.path / RECORD, json.dumps(record, indent=1) + "\n")
+        write_atomic(self.path / RECORD, json_bytes(record))
 
     def remove_checkpoints(self) -> None:
         """They are three times as large as the model, and no longer needed."""
@@ -163,28 +177,10 @@ class ConversionFolder:
             remove_empty_folders(self.run.checkpoints)
 
     def _check_options(self, there: Any, here: dict[str, Any]) -> None:
-        there = there if isinstance(there, dict) else {}
-        for name in sorted({*there, *here}):
-            if there.get(name) != here.get(name):
-                raise UserError(
-                    f"{self.path} holds a conversion with other options: {name} is "
-                    f"{there.get(name)!r} there and {here.get(name)!r} here. {ELSEWHERE}"
-                )
-
-    def _check_writable(self) -> None:
-        if (place := not_writable(self.path)) is not None:
+        if found := difference(there if isinstance(there, dict) else {}, here):
             raise UserError(
-                f"cannot write to {self.path}: {place} is not writable for this user. {ELSEWHERE}"
+                f"{self.path} holds a conversion with other options: {found}. {ELSEWHERE}"
             )
-
-
-def _marker(folder: Path) -> dict[str, Any] | None:
-    """What the marker of a conversion says; None without one."""
-    try:
-        found = json.loads((folder / MARKER).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) and found.get("kind") == KIND else None
 
 
 def _only_started(folder: Path) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..errors import UserError
-from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.progress import Report, StopPolitely, how_to_resume
 from .conversion import Conversion, Prepared, begin, build_student, finish, say_scores
@@ -62,11 +60,8 @@ def distill_in_folder(
 ) -> dict[str, Any] | None:
     """Train to the end, from wherever an earlier start got to; None if it was stopped."""
     assert prepared.text is not None
-    try:
-        folder.run.path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot make the folder {folder.path}: {error.strerror}.") from error
-    with lock_run(folder.run.path, option="--out"):
+    folder.create()
+    with folder.lock():
         digest = {"model": prepared.source.digest(), **prepared.text.digest}
         folder.open(job.as_json(), digest)
         start = folder.start()

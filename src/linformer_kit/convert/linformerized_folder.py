@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
+from ..artifact import write_atomic
 from ..errors import UserError, user_input
 from ..models.load import check_weights, quiet
-from ..outputs import write_atomic
 from .candidates import attentions
 from .in_place import swap
 from .swapped import CHILD, Settings

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 
 from ..analysis.encoders import check_sizes
+from ..artifact import check_folder, follow_umask, json_bytes, write_atomic
 from ..errors import UserError, user_input
 from ..hub import require_hub
 from ..machine_memory import require_memory
@@ -24,7 +25,6 @@ from ..models.load import (
     stored_types,
 )
 from ..models.sentence_files import ABOUT, MODULES, POOLING, write_limits
-from ..outputs import follow_umask, write_atomic
 from .card import CARD, card
 from .families import FAMILIES
 from .family import expand
@@ -246,9 +246,8 @@ def _has_tokenizer(folder: Path) -> bool:
 
 def check_new_folder(folder: Path) -> None:
     """Refuse a folder that has something in it."""
-    with user_input(f"cannot write to {folder}"):
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise UserError(f"{folder} is not empty: it is left alone. Name another with --out.")
+    remedy = "Name another folder with --out."
+    check_folder(folder, "empty", ours=lambda _: False, remedy=remedy)
 
 
 def save_converted(
@@ -258,7 +257,7 @@ def save_converted(
     save_model(student, tokenizer, folder, source=source)
     named = {"result": type(student).__name__, **record}
     write_atomic(folder / CARD, card(folder, named, name=folder.resolve().name))
-    write_atomic(folder / RECORD, json.dumps(record, indent=1) + "\n")
+    write_atomic(folder / RECORD, json_bytes(record))
 
 
 def save_model(student: nn.Module, tokenizer: Any, folder: Path, *, source: str) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from accelerate.state import AcceleratorState
 from accelerate.utils import gather_object
 
+from ..artifact import not_writable, write_atomic
 from ..config.on_overflow import POLICIES, policy_for, why_refused
 from ..config.schema import LABELLED
 from ..core.window_attention import switch_off
@@ -22,8 +23,6 @@ from ..errors import UserError, user_input
 from ..metrics.tasks import numbers
 from ..models.extend import extended, extended_length
 from ..models.load import load_pretrained
-from ..outputs import write_atomic
-from ..runs.folder import RunFolder, not_writable
 from ..training.build import MODELS
 from ..training.progress import Report, tell_unread
 from ..training.setup import make_trainer, metrics_of
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from ..config.on_overflow import OnOverflow
     from ..config.schema import RunConfig
     from ..data.corpus import Part
+    from ..runs.folder import RunFolder
     from ..training.trainer import RunTrainer
 
 

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..outputs import check_replaceable
+from ..artifact import check_replaceable
 from . import NEEDED, ExportError, require
 from .files import METADATA, is_exported
 from .graphs import Graph, Tensors, graphs_of, unfolded_context

@@ -8,7 +8,6 @@ some answers are on the disk early.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from dataclasses import dataclass
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..artifact import MANIFEST, digest
 from ..data.files import MB, PACKED
 from ..data.records import BY_SUFFIX
 from ..errors import UserError, user_input
 from ..machine_memory import release_freed_memory
 from ..measure import quantities
-from ..runs.manifest import MANIFEST
 from .inputs import FORMATS, STDIN, Input, Row, kind_of_input
 from .journal import NAME_ANOTHER, Journal, locked, partial_of
 from .matrix import MatrixWriter, rows_file
@@ -377,13 +376,10 @@ def _check_place(out: Path, source: Input, predictor: Predictor) -> None:
 
 def _identity_of_model(predictor: Predictor) -> str:
     """The model that answers: its place, and a digest of what its folder lists or holds."""
-    found = hashlib.blake2b(digest_size=16)
     manifest = predictor.path / MANIFEST
     paths = [manifest] if manifest.is_file() else sorted(predictor.path.glob("*.safetensors"))
     with user_input(f"cannot read {predictor.path}"):
-        for path in paths:
-            found.update(path.read_bytes())
-    return f"{predictor.path.resolve()} {found.hexdigest()}"
+        return f"{predictor.path.resolve()} {digest(*paths)}"
 
 
 def _duration(seconds: float) -> str:

@@ -16,10 +16,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..artifact import escaped
 from ..data import files
 from ..data.records import BY_SUFFIX
 from ..errors import UserError, reason_of, user_input
-from ..outputs import escaped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence

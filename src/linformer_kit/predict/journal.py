@@ -6,7 +6,6 @@ last entry, and what was written after it is written again.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -16,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
+from ..artifact import digest, hashed, json_bytes, write_atomic
 from ..data.counts import share
 from ..errors import UserError, user_input
 from ..measure import quantities
-from ..outputs import file_digest, json_bytes, write_atomic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +75,7 @@ class Journal:
     position: int = 0
     totals: Totals = field(default_factory=Totals)
     finished: bool = False
-    read: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=16))  # of the rows
+    read: Any = field(default_factory=hashed)  # of the rows
     digest: str | None = None  # of the rows that were read before
     written: dict[str, dict[str, Any]] = field(default_factory=dict)  # name -> state at the end
     digest_of: str = "rows"  # "texts" in journals of earlier versions: without the other columns
@@ -167,7 +166,7 @@ class Journal:
             if path.is_file():
                 size, time = path.stat().st_size, path.stat().st_mtime_ns
                 if size == known["size"]:
-                    if time == known["mtime_ns"] or file_digest(path) == known["digest"]:
+                    if time == known["mtime_ns"] or digest(path) == known["digest"]:
                         continue
                     found = "other content of the same size"
                 else:
@@ -184,7 +183,7 @@ def _state(path: Path) -> dict[str, Any]:
         return {
             "size": status.st_size,
             "mtime_ns": status.st_mtime_ns,
-            "digest": file_digest(path),
+            "digest": digest(path),
         }
 
 

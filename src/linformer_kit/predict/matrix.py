@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..outputs import STAGING
+from ..artifact import STAGING
 from .writers import fewer_answers, sync, writing
 
 if TYPE_CHECKING:

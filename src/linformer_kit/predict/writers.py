@@ -12,8 +12,8 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
+from ..artifact import MAKE_ROOM, STAGING
 from ..errors import UserError, user_input
-from ..outputs import MAKE_ROOM, STAGING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import __version__
 from ..analysis import spectrum_view
+from ..artifact import check_replaceable, holds, write_atomic
 from ..errors import user_input
 from ..figures.figure import (
     OURS,
@@ -20,7 +21,6 @@ from ..figures.figure import (
 from ..figures.sheet import Entry, Sheet, entries
 from ..measure import quantities
 from ..measure.provenance import provenance
-from ..outputs import check_replaceable, holds, write_atomic
 from .page import MARKER, page
 from .sections import Highlight, Section
 

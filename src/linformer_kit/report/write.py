@@ -8,12 +8,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, NamedTuple
 
 from .. import __version__
+from ..artifact import check_replaceable, holds, write_atomic
 from ..errors import reason_of, user_input
 from ..figures.interactive import drawing
 from ..figures.pictures import MADE_BY
 from ..figures.pictures import pictures as pictures_of
 from ..measure import quantities
-from ..outputs import check_replaceable, holds, write_atomic
 from .page import MARKER, page
 from .sections import answer, highlights, sections
 from .usable import usable

@@ -17,26 +17,29 @@ checkpoints. Everything else is the user's.
 from __future__ import annotations
 
 import json
-import os
 import re
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from ..artifact import (
+    HOLDER,
+    LOCK,
+    ArtifactFolder,
+    clean_staging,
+    damage,
+    difference,
+    foreign_files,
+    json_bytes,
+    remove_empty_folders,
+    remove_written,
+    write_atomic,
+)
 from ..config import load as configs
 from ..config import yaml_text
 from ..errors import UserError, user_input
-from ..outputs import staged_name, write_atomic
-from .lock import HOLDER, LOCK
-from .manifest import (
-    clean_staging,
-    damage,
-    foreign_files,
-    remove_empty_folders,
-    remove_written,
-)
-from .models import CHECKPOINT, MODELS, checkpoint_folders, model_folder, step_of
+from .models import MODELS, checkpoint_folders, clean_checkpoints, model_folder, step_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -54,14 +57,18 @@ FOLDERS = (*MODELS, "checkpoints", "tensorboard")
 EVENTS = "events.out.tfevents.*"
 # Where and how a run is computed, not what: these may change when it is resumed.
 MAY_CHANGE = {
-    ("run",), ("data", "cache"), ("train", "keep"), ("train", "keep_memory"), ("train", "threads"),
-    ("train", "workers"), ("train", "sequence_parallel"), ("train", "scratch"),
+    "run", "data.cache", "train.keep", "train.keep_memory", "train.threads", "train.workers",
+    "train.sequence_parallel", "train.scratch",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class RunFolder:
+class RunFolder(ArtifactFolder):
     """The files of a run."""
+
+    kind = KIND
+    title = "a run's folder"
+    remedy = "Name another folder with run=..."
 
     path: Path
 
@@ -98,16 +105,6 @@ class RunFolder:
         return self.evaluation_file.is_file()
 
     @property
-    def has_marker(self) -> bool:
-        """Whether a run made this folder; a UserError if that may not be read."""
-        try:
-            return bool(json.loads(self.marker_file.read_bytes()).get("kind") == KIND)
-        except PermissionError as error:
-            raise UserError(f"cannot read {self.marker_file}: {error.strerror}.") from error
-        except (OSError, ValueError, AttributeError, RecursionError):
-            return False
-
-    @property
     def _has_results(self) -> bool:
         """Whether anything is there that was computed."""
         models = any((self.path / name).exists() for name in MODELS)
@@ -126,17 +123,8 @@ class RunFolder:
 
     def check_for(self, config: RunConfig, *, overwrite: bool) -> None:
         """Refuse a folder that holds anything but a run of this configuration. Writes nothing."""
-        if not self.path.exists():
-            return
-        if not self.path.is_dir():
-            raise UserError(f"{self.path} is a file. Name a folder for the run with run=...")
+        self.check_ours()
         if not self.has_marker:
-            inside = [path for path in self.path.iterdir() if staged_name(path) != MARKER]
-            if {path.name for path in inside} - {LOCK, HOLDER}:  # left by a start that was killed
-                raise UserError(
-                    f"{self.path} exists and is not a run's folder: it is left alone. "
-                    "Name another with run=..."
-                )
             return
         for name in FOLDERS:
             path = self.path / name
@@ -154,27 +142,12 @@ class RunFolder:
             there = yaml_text.parse(self.config_file.read_text(encoding="utf-8"))
         with suppress(UserError):  # keys that are newer than the run have their defaults there
             there = configs.resolved(configs.check(there, where=str(self.config_file)))
-        difference = _difference(_flat(there), _flat(configs.resolved(config)))
-        if difference:
+        found = difference(_flat(there), _flat(configs.resolved(config)))
+        if found:
             raise UserError(
-                f"{self.path} holds a run of another configuration: {difference}. "
+                f"{self.path} holds a run of another configuration: {found}. "
                 "Name another folder with run=..., or use --overwrite."
             )
-
-    def check_writable(self) -> None:
-        """Refuse a folder that cannot be written, before hours of preparation. Writes nothing."""
-        if (place := not_writable(self.path)) is not None:
-            raise UserError(
-                f"cannot write to {self.path}: {place} is not writable for this user. Name another "
-                "folder with run=..."
-            )
-
-    def create(self) -> None:
-        """Make the folder itself."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot make the folder {self.path}: {error.strerror}.") from error
 
     def open_for(self, config: RunConfig, digest: dict[str, Any], *, overwrite: bool) -> list[Path]:
         """Create the folder, or open it to resume, after `check_for` and under the lock.
@@ -189,8 +162,7 @@ class RunFolder:
             if self.has_marker:
                 self._check_digest(digest)
             else:
-                marker = {"kind": KIND, "data": digest}
-                write_atomic(self.marker_file, json.dumps(marker, indent=1) + "\n")
+                write_atomic(self.marker_file, json_bytes({"kind": KIND, "data": digest}))
             self.checkpoints.mkdir(exist_ok=True)
             if not self.config_file.is_file():
                 write_atomic(self.config_file, yaml_text.dump(configs.resolved(config)))
@@ -267,12 +239,7 @@ class RunFolder:
     def _clean(self) -> None:
         """Remove what a crash left half written."""
         clean_staging(self.path, {*FILES, *MODELS})
-        if self.checkpoints.is_dir():
-            staged = (path.name.rpartition(CHECKPOINT) for path in self.checkpoints.iterdir())
-            clean_staging(
-                self.checkpoints,
-                {f"{CHECKPOINT}{step}" for _, found, step in staged if found and step.isdigit()},
-            )
+        clean_checkpoints(self.checkpoints)
 
     def model_folder(self, which: str) -> Path:
         """The folder of a model: best, last, or the step of a checkpoint."""
@@ -366,17 +333,6 @@ def unreadable(checkpoint: Path) -> str | None:
     return None
 
 
-def not_writable(path: Path) -> Path | None:
-    """The folder that keeps this user from writing below a path: itself, or the nearest above.
-
-    None if there is no such folder.
-    """
-    place = path.absolute()
-    while not os.path.lexists(place):
-        place = place.parent
-    return None if os.access(place, os.W_OK | os.X_OK) else place
-
-
 def _sources(source: Any) -> Iterable[str]:
     """The paths that a data source names."""
     if source is None:
@@ -386,18 +342,13 @@ def _sources(source: Any) -> Iterable[str]:
     return source if isinstance(source, list) else (source.source, source.target)
 
 
-def _flat(values: Any, place: tuple[str, ...] = ()) -> dict[tuple[str, ...], Any]:
+def _flat(values: Any, place: str = "") -> dict[str, Any]:
+    """The values of a configuration that must be the same to resume, by the paths of their keys."""
+    if place in MAY_CHANGE:
+        return {}
     if not isinstance(values, dict):
         return {place: values}
-    flat: dict[tuple[str, ...], Any] = {}
+    flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, (*place, str(name)))
+        flat |= _flat(value, f"{place}.{name}" if place else str(name))
     return flat
-
-
-def _difference(there: dict[tuple[str, ...], Any], here: dict[tuple[str, ...], Any]) -> str | None:
-    for place in sorted({*there, *here}):
-        old, new = there.get(place), here.get(place)
-        if old != new and place not in MAY_CHANGE:
-            return f"{'.'.join(place)} is {old!r} there and {new!r} here"
-    return None

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from ..artifact import clean_staging, has_manifest
 from ..errors import UserError
-from .manifest import has_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,6 +49,15 @@ def checkpoint_folders(run: Path) -> list[Path]:
         if re.fullmatch(rf"{CHECKPOINT}\d{{1,18}}", path.name) and has_manifest(path)
     ]
     return sorted(found, key=step_of)
+
+
+def clean_checkpoints(folder: Path) -> None:
+    """Remove the checkpoints that a crash left half written."""
+    if folder.is_dir():
+        staged = (path.name.rpartition(CHECKPOINT) for path in folder.iterdir())
+        clean_staging(
+            folder, {f"{CHECKPOINT}{n}" for _, found, n in staged if found and n.isdigit()}
+        )
 
 
 def step_of(checkpoint: Path) -> int:

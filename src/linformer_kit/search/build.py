@@ -6,7 +6,6 @@ neither the index nor the work of an interrupted build, and at last the index is
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..artifact import digest
 from ..data import files
 from ..errors import UserError, reason_of, user_input
 from .embedder import OVERLAP, tokens_of
@@ -21,7 +21,6 @@ from .folder import (
     INDEX,
     Content,
     FinishedDocuments,
-    check_new,
     locked,
     remove_leftovers,
     write,
@@ -207,7 +206,6 @@ def _changes(old: Index | None, listed: list[Document], tokens: int) -> Changes:
 def _known(folder: Path, embedder: Embedder, passage: int) -> Index | None:
     """The index that is there already, by the same model; None if there is none yet."""
     if not (folder / INDEX).is_file():
-        check_new(folder)
         return None
     old = Index(folder)
     old.check_model(embedder)
@@ -292,8 +290,7 @@ def _survey(folder: Path, say: Callable[[str], None], *, follow_links: bool) -> 
 def _text(name: str, path: Path) -> tuple[str, Document]:
     text = files.whole(path, files.Limits())
     content = text.encode("utf-8")
-    digest = hashlib.blake2b(content, digest_size=16).hexdigest()
-    return text, Document(name, path, digest, len(content))
+    return text, Document(name, path, digest(content), len(content))
 
 
 def _some(names: list[str]) -> str:

@@ -6,15 +6,14 @@ left out without being counted.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..artifact import digest
 from ..data.collate import pad
 from ..data.digest import TOKENIZER_FILE
 from ..data.encode import encode_long
-from ..data.files import MB
 from ..data.overflow import overlapping
 from ..data.tokenizer import frame_of
 from ..errors import UserError, user_input
@@ -124,14 +123,14 @@ class Embedder:
 
     def digest(self) -> str:
         """Of everything in the folder that vectors depend on."""
-        found = hashlib.blake2b(digest_size=16)
-        for file in sorted(self.folder.rglob("*")):
-            if file.suffix in (".json", ".safetensors", ".txt") and file.name not in NOT_MODEL:
-                found.update(file.relative_to(self.folder).as_posix().encode())
-                with user_input(f"cannot read {file}"), file.open("rb") as content:
-                    while block := content.read(MB):
-                        found.update(block)
-        return found.hexdigest()
+        files = [
+            file
+            for file in sorted(self.folder.rglob("*"))
+            if file.suffix in (".json", ".safetensors", ".txt") and file.name not in NOT_MODEL
+        ]
+        parts = [part for f in files for part in (f.relative_to(self.folder).as_posix(), f)]
+        with user_input(f"cannot read {self.folder}"):
+            return digest(*parts)
 
     def passages(self, text: str, tokens: int) -> list[Passage]:
         """Overlapping passages of at most `tokens` tokens: all of the text."""

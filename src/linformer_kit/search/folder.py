@@ -19,19 +19,29 @@ which every whole line is used again.
 from __future__ import annotations
 
 import base64
-import hashlib
 import itertools
 import json
 import os
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..artifact import (
+    HOLDER,
+    LOCK,
+    MAKE_ROOM,
+    check_folder,
+    digest,
+    json_bytes,
+    lock,
+    publish,
+    staged_name,
+    staging_path,
+    sync,
+)
 from ..data.files import size_of
 from ..errors import UserError, user_input
-from ..outputs import MAKE_ROOM, STAGING, file_digest, json_bytes, staged_name
-from ..runs.lock import HOLDER, LOCK, lock_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -41,6 +51,7 @@ INDEX = "index.json"
 FINISHED = ".finished.jsonl"
 FINISHED_KIND = "linformer finished document"
 ARRAYS = {"vectors": ".npy", "places": ".npy", "graph": ".usearch"}
+ELSEWHERE = "Name another folder with --out."
 STAGED = (INDEX, *(f"{kind}{suffix}" for kind, suffix in ARRAYS.items()))
 
 
@@ -50,13 +61,12 @@ def array_path(folder: Path, kind: str, generation: int) -> Path:
 
 def own_digest(about: Mapping[str, Any]) -> str:
     """Of all that index.json says, but for this digest."""
-    content = json_bytes({name: value for name, value in about.items() if name != "digest"})
-    return hashlib.blake2b(content, digest_size=16).hexdigest()
+    return digest(json_bytes({name: value for name, value in about.items() if name != "digest"}))
 
 
 def check_digest(path: Path, expected: str | None) -> None:
     """Refuse a file that is not the one index.json was written with; None: not known."""
-    if expected is not None and (found := file_digest(path)) != expected:
+    if expected is not None and (found := digest(path)) != expected:
         raise ValueError(
             f"{path.name} must have the digest {expected} that is in {INDEX}: got {found}. It is "
             "damaged, or of another build"
@@ -66,12 +76,22 @@ def check_digest(path: Path, expected: str | None) -> None:
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """Hold an index folder, which is made if it is new. One that is something else is refused."""
-    _check_ours(folder)
-    with ExitStack() as held:
-        with user_input(f"cannot write to {folder}"):
-            new = not folder.exists()
-            folder.mkdir(parents=True, exist_ok=True)
-            held.enter_context(lock_run(folder, option="--out."))
+    with user_input(f"cannot write to {folder}"):
+        index = folder / INDEX
+        left = {folder / FINISHED}
+        if folder.is_dir() and not index.is_file():
+            left.update(leftovers(folder))
+        check_folder(
+            folder,
+            "an index",
+            ours=lambda _: index.is_file(),
+            started=left.__contains__,
+            remedy=ELSEWHERE,
+        )
+        new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        held = lock(folder / LOCK, folder, holder=folder / HOLDER, remedy=ELSEWHERE)
+    with held:
         try:
             yield
         except BaseException:
@@ -81,35 +101,6 @@ def locked(folder: Path) -> Iterator[None]:
                 with suppress(OSError):  # not empty
                     folder.rmdir()
             raise
-
-
-def _check_ours(folder: Path) -> None:
-    """Refuse to lock a folder that no build has begun: a lock is a file in it."""
-    with user_input(f"cannot write to {folder}"):
-        if not os.path.lexists(folder):
-            return
-        there = list(folder.iterdir()) if folder.is_dir() else [folder]
-        if there and not any(path.name in (INDEX, LOCK) or _is_staged(path) for path in there):
-            raise _not_ours(folder)
-        lock = folder / LOCK
-        empty = lock.is_file() and not lock.is_symlink() and not lock.stat().st_size
-        if os.path.lexists(lock) and not empty:
-            raise UserError(
-                f"{lock} must be the empty file that locks the index: got another file, which is "
-                "left alone. Move it, or name another folder with --out."
-            )
-
-
-def check_new(folder: Path) -> None:
-    """Refuse a folder without index.json that holds more than a killed build leaves. Locked."""
-    with user_input(f"cannot write to {folder}"):
-        ours = {*leftovers(folder), *(folder / name for name in (LOCK, HOLDER, FINISHED))}
-        if not ours.issuperset(folder.iterdir()):
-            raise _not_ours(folder)
-
-
-def _not_ours(folder: Path) -> UserError:
-    return UserError(f"{folder} exists and is no index: it is left alone. Name another with --out.")
 
 
 def _is_staged(path: Path) -> bool:
@@ -146,7 +137,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     try:
         about = json.loads(path.read_bytes())
-    except (ValueError, RecursionError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
     return about if isinstance(about, dict) else {}
 
@@ -159,8 +150,8 @@ def _arrays(folder: Path, about: dict[str, Any]) -> list[Path]:
     paths = {array_path(folder, kind, generation): digests.get(kind) for kind in ARRAYS}
     return [
         path
-        for path, digest in paths.items()
-        if path.is_file() and not path.is_symlink() and file_digest(path) == digest
+        for path, known in paths.items()
+        if path.is_file() and not path.is_symlink() and digest(path) == known
     ]
 
 
@@ -174,35 +165,34 @@ def write(
 
     `arrays` are by kind, a matrix or what writes a file; `before` has a generation and digests.
     """
-    staging = {name: folder / f"{STAGING}-{os.getpid()}-{name}" for name in STAGED}
+    staging = {name: staging_path(folder / name) for name in STAGED}
     staged = {kind: staging[f"{kind}{ARRAYS[kind]}"] for kind in arrays}
     try:
         with user_input(f"cannot write to {folder}", remedy=MAKE_ROOM):
             for kind, array in arrays.items():
                 _write_array(staged[kind], array)
-            digests = {kind: file_digest(path) for kind, path in staged.items()}
+            digests = {kind: digest(path) for kind, path in staged.items()}
             generation = _free_generation(folder, 1 if before is None else before["generation"] + 1)
             about = {**about, "generation": generation, "digests": digests, "replaces": before}
             about["digest"] = own_digest(about)
             staging[INDEX].write_bytes(json_bytes(about))
-            _sync(staging[INDEX])
+            sync(staging[INDEX])  # the arrays are known by it from now on
             for kind, path in staged.items():
-                path.rename(array_path(folder, kind, generation))
-            staging[INDEX].replace(folder / INDEX)
+                publish(path, array_path(folder, kind, generation))
+            publish(staging[INDEX], folder / INDEX)
     finally:
         remove_leftovers(folder)
 
 
 def _write_array(path: Path, array: np.ndarray | Callable[[Path], None]) -> None:
-    if isinstance(array, np.ndarray):
-        array = np.ascontiguousarray(array)
-        with path.open("wb") as file:
-            header = np.lib.format.header_data_from_array_1_0(array)
-            np.lib.format.write_array_header_1_0(file, header)
-            file.write(array.data)  # as np.save, whose error does not tell why the disk refuses
-    else:
+    if not isinstance(array, np.ndarray):
         array(path)
-    _sync(path)
+        return
+    array = np.ascontiguousarray(array)
+    with path.open("wb") as file:
+        header = np.lib.format.header_data_from_array_1_0(array)
+        np.lib.format.write_array_header_1_0(file, header)
+        file.write(array.data)  # as np.save, whose error does not tell why the disk refuses
 
 
 def _free_generation(folder: Path, first: int) -> int:
@@ -211,12 +201,6 @@ def _free_generation(folder: Path, first: int) -> int:
         if not any(os.path.lexists(array_path(folder, kind, generation)) for kind in ARRAYS):
             return generation
     raise AssertionError
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file is on the disk."""
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
 
 
 class Content(NamedTuple):

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..artifact import digest
 from ..data import files
 from ..errors import UserError, user_input
-from ..outputs import file_digest
 from .folder import (
     ARRAYS,
     INDEX,
@@ -110,7 +110,7 @@ class Index:
         if not digests:
             kinds = ["vectors", "places"] + ["graph"] * (len(self.vectors) > EXACT)
             paths = {kind: self.path(kind) for kind in kinds}
-            digests = {kind: file_digest(path) for kind, path in paths.items() if path.is_file()}
+            digests = {kind: digest(path) for kind, path in paths.items() if path.is_file()}
         return {"generation": self.about["generation"], "digests": digests}
 
     def check_model(self, embedder: Embedder) -> None:

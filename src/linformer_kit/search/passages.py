@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..artifact import digest
 from ..data import files
 from ..errors import UserError, reason_of
 from .index import BUILD_AGAIN
@@ -25,13 +25,13 @@ def passage_text(
 
     With `longest`, its beginning in one line of whole words, of about so many characters.
     """
-    digest = next(d["digest"] for d in index.about["documents"] if d["path"] == hit.path)
+    known = next(d["digest"] for d in index.about["documents"] if d["path"] == hit.path)
     path = Path(index.about["source"]) / hit.path
     try:
         text = files.whole(path, files.Limits())
     except UserError as error:
         return None, f"{hit.path} cannot be read any more: {reason_of(error)}"
-    if hashlib.blake2b(text.encode("utf-8"), digest_size=16).hexdigest() != digest:
+    if digest(text) != known:
         return None, f"{hit.path} has changed since the index was built. Run linformer index again."
     if hit.end > len(text):
         raise UserError(

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers.integrations.integration_utils import TensorBoardCallback
 
+from ..artifact import write_atomic
 from ..config.start import start_folder
 from ..data.prepare import Prepared, prepare
 from ..errors import UserError, user_input
 from ..evaluate.evaluation import evaluate_run
-from ..outputs import write_atomic
 from ..runs.folder import RESUME_HINT, RunFolder
-from ..runs.lock import lock_run
 from ..runs.models import step_of
 from ..training.environment import describe
 from ..training.layout import check_model, join_again, restarted, world
@@ -79,7 +78,7 @@ def train(
         if rank == 0:  # nothing is written before everything is known to be right
             folder.create()
             digest = prepared.meta["digest"] | start.digest
-            held.enter_context(lock_run(folder.path))
+            held.enter_context(folder.lock())
             for path in folder.open_for(config, digest, overwrite=overwrite):
                 report.line(
                     f"{path} was not written by a run and stays.", event="kept", path=str(path)

@@ -21,15 +21,14 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 
+from ..artifact import STAGING, publish_folder, remove_written
 from ..core.learning_rates import group_by_rate
 from ..errors import UserError
 from ..metrics.row_scores import row_scores
 from ..models.base import LinformerPreTrainedModel
-from ..outputs import STAGING
 from ..parallel.parts import sequence_mesh, sum_of_ranks
 from ..parallel.swap import parallelize
 from ..runs.folder import RESUME_HINT, RunFolder
-from ..runs.manifest import remove_written, replace_folder
 from ..runs.models import CHECKPOINT
 
 if TYPE_CHECKING:
@@ -201,7 +200,7 @@ class StepTrainer(Trainer):
                 self.args.output_dir = str(home)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                replace_folder(staging / name, home / name)
+                publish_folder(staging / name, home / name)
                 shutil.rmtree(staging, ignore_errors=True)
                 folder = RunFolder(home.parent)
                 for old in folder.checkpoint_folders()[: -self.keep]:
@@ -217,7 +216,7 @@ class StepTrainer(Trainer):
             if self.args.should_save:
                 if score is not None:
                     (staging / "score.json").write_text(json.dumps(score) + "\n")
-                replace_folder(staging, final)
+                publish_folder(staging, final)
         self.accelerator.wait_for_everyone()
 
 
