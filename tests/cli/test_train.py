@@ -32,7 +32,7 @@ def test_prepare_tells_what_it_made(capsys, trained):
         (None, ["train.fsdp=true"], "needs more than one process"),
         (None, ["train.batch_size=9", "train.accumulate=2"], "multiple"),
         (b"", [], "the training corpus is empty"),
-        (b"ok\n\xc3\x28\n", [], "is not UTF-8: line 2 holds the byte 0xc3"),
+        (b"ok\n\xc3\x28\n", [], "is not UTF-8: it holds the byte 0xc3"),
         (b"x" * 1_000_001, ["data.max_document_mb=1"], "line 1 of"),
     ],
 )

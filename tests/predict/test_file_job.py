@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from linformer_kit.data.files import MB
+from linformer_kit.data import files
 from linformer_kit.predict import file_job
 from linformer_kit.predict.answers import Options, Predictor, predict_texts
 from linformer_kit.predict.file_job import Progress, predict_file
@@ -295,10 +295,10 @@ def test_quotes_that_are_not_closed_are_read_in_linear_time(tmp_path, monkeypatc
     count, decoded = 12_000, []
     lines = ["id,text,note", *['x","abc'] * count, last]
     (tmp_path / "in.csv").write_bytes("\n".join(lines).encode("latin-1"))
-    source = Input(str(tmp_path / "in.csv"), "text", "csv", MB, lambda value: value)
-    original = Input._decoded
+    source = Input(str(tmp_path / "in.csv"), "text", "csv", 1, lambda value: value)
+    original = files.decode_line
     monkeypatch.setattr(
-        Input, "_decoded", lambda *given: decoded.append(given[1]) or original(*given)
+        files, "decode_line", lambda *a, **b: decoded.append(a[0]) or original(*a, **b)
     )
     rows = list(source.open())
     assert len(decoded) < 6 * count
@@ -331,7 +331,9 @@ def test_a_json_object_without_the_key_of_the_text_is_written_with_its_problem(r
     found = read(tmp_path / "out.jsonl")
     assert [row.get("id") for row in found] == ["1", None, "3"]
     assert [row["prediction_error"] for row in found] == [
-        "it has no key 'text': it has 'id'.", "it has no key 'text': it has none.", "",
+        "it has no key 'text': it has 'id'. Name one with --column.",
+        "it has no key 'text': it has none. Name one with --column.",
+        "",
     ]  # fmt: skip
 
 

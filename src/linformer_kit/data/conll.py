@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from ..config.schema import Documents
     from .files import Limits
-    from .records import Placed
     from .spans import Spans
+    from .tables import Placed
 
 DOCUMENT = "-DOCSTART-"
 _COLUMN = re.compile(r"[^ \t\r\n]+")  # other white space, such as U+00A0, is part of a word

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..config.schema import Sides
 from ..errors import UserError, user_input
-from . import builtin, files, hub_dataset, records
-from .records import TEXTS
+from . import builtin, files, hub_dataset, tables
 from .spans import MAX_LABEL, Spans, from_words, read_spans
+from .tables import TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from ..config.schema import DataSection, RunConfig, Source, Task
     from .files import Limits
-    from .records import Placed, Record
+    from .tables import Placed, Record
 
 Part = Literal["train", "validation", "test"]
 PARTS: tuple[Part, ...] = ("train", "validation", "test")
@@ -214,13 +214,13 @@ class Corpus:
                 yield from hub_dataset.read(name, columns)
                 continue
             for path in files.find(name):
-                if self.task != "tag" and records.kind_of(path, self.data.format) == "conll":
+                if self.task != "tag" and files.format_of(path, self.data.format) == "conll":
                     raise UserError(
                         f"{path} has CoNLL columns, which belong to the task 'tag': got task "
                         f"{self.task!r}. Name another format with data.format."
                     )
                 with user_input(f"cannot read {path}"):  # whatever a file can hold
-                    yield from records.read(
+                    yield from tables.read(
                         path,
                         columns,
                         format=self.data.format,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from ..config.on_overflow import OnOverflow
     from ..config.schema import Task
-    from .records import Record
+    from .tables import Record
 
 __all__ = ["Counts", "Examples", "Row"]
 

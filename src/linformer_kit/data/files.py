@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import stat
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, cast
@@ -18,26 +19,28 @@ from ..errors import UserError, user_input
 from .decompress import CODECS, Decompressed, Expansion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
+
+    from ..config.schema import Format
 
 PACKED = tuple(CODECS)
-SUFFIXES = (
-    ".txt",
-    ".md",
-    ".rst",
-    ".text",
-    ".csv",
-    ".tsv",
-    ".jsonl",
-    ".ndjson",
-    ".json",
-    ".parquet",
-    ".conll",
-    ".iob",
-    ".iob2",
-    ".bio",
-)
+TEXT_SUFFIXES = (".txt", ".md", ".rst", ".text")
+BY_SUFFIX: dict[str, Format] = {
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".conll": "conll",
+    ".iob": "conll",
+    ".iob2": "conll",
+    ".bio": "conll",
+}
+SUFFIXES = (*TEXT_SUFFIXES, *BY_SUFFIX)
+STDIN = "-"  # the name of standard input
 MB = 1_000_000
+BOM = b"\xef\xbb\xbf"
 UTF16 = (b"\xff\xfe", b"\xfe\xff")
 KINDS = {
     stat.S_IFIFO: "a FIFO",
@@ -130,6 +133,15 @@ def kind_of(path: Path) -> str:
     return suffixes[-1] if suffixes else ""
 
 
+def format_of(path: Path, format: Format = "auto") -> Format:  # noqa: A002  (the name of the key)
+    """The format of a file: as it is given, or by the file's suffix."""
+    return BY_SUFFIX.get(kind_of(path), "text") if format == "auto" else format
+
+
+def shown_name(name: str) -> str:
+    return "standard input" if name == STDIN else name
+
+
 @dataclass
 class Limits:
     """How long one piece may be, and whom to tell how many bytes of the files are done."""
@@ -140,6 +152,13 @@ class Limits:
     @property
     def bytes(self) -> int:
         return self.document_mb * MB
+
+    def too_long(self, remedy: str = "Cut it") -> str:
+        """The problem of a piece beyond the limit, without its subject."""
+        return (
+            f"is longer than data.max_document_mb = {self.document_mb} MB. {remedy}, or train with "
+            "a higher limit."
+        )
 
 
 def size_of(path: Path) -> int:
@@ -197,34 +216,47 @@ def open_bytes(path: Path) -> tuple[IO[bytes], IO[bytes]]:
     return cast("IO[bytes]", stream), raw
 
 
-def lines(path: Path, limits: Limits) -> Iterator[str]:
-    """The lines of a file with their ends, decoded as UTF-8."""
-    stream, raw = open_bytes(path)
-    done = number = 0
-    limit = limits.bytes
+def numbered_lines(name: str, limits: Limits) -> Generator[tuple[int, bytes | None]]:
+    """The lines of a file or of standard input; None for one that is longer than the limit."""
+    path = Path(name)
+    if name == STDIN:
+        stream = raw = sys.stdin.buffer
+    else:
+        stream, raw = open_bytes(path)
+    limit, done, number, size = limits.bytes, 0, 0, 0  # size: of the lines since `tell`
+    skipping = False  # the rest of a line that is too long
     with raw, stream:
         while True:
             try:
                 line = stream.readline(limit + 1)
             except Exception:
-                with user_input(f"cannot read {path} after line {number}", remedy=_remedy(path)):
+                what = f"cannot read {shown_name(name)} after line {number}"
+                with user_input(what, remedy=_remedy(path)):
                     raise
             if not line:
                 break
-            number += 1
-            if len(line) > limit:
-                raise UserError(
-                    f"line {number} of {path} is longer than data.max_document_mb = "
-                    f"{limits.document_mb} MB. Cut it, or raise that limit."
-                )
-            if number == 1:
-                line = line.removeprefix(b"\xef\xbb\xbf")
-            yield decode(line, path, number)
-            if number % 256 == 0:
-                position = raw.tell()
+            size += len(line)
+            if not skipping:
+                number += 1
+                whole = line.removeprefix(BOM) if number == 1 else line
+                yield number, whole if len(line) <= limit else None
+            skipping = len(line) > limit and not line.endswith(b"\n")
+            if name != STDIN and size > 1 << 16:
+                position, size = raw.tell(), 0
                 limits.tell(position - done)
                 done = position
-        limits.tell(raw.tell() - done)
+        if name != STDIN:
+            limits.tell(raw.tell() - done)
+
+
+def lines(path: Path, limits: Limits) -> Iterator[str]:
+    """The lines of a file with their ends, decoded as UTF-8."""
+    for number, line in numbered_lines(str(path), limits):
+        try:
+            text = decode_line(number, line, limits)
+        except UserError as error:
+            raise UserError(f"line {number} of {path} {error}") from error
+        yield text
 
 
 def whole(path: Path, limits: Limits) -> str:
@@ -236,35 +268,41 @@ def whole(path: Path, limits: Limits) -> str:
             while chunk := stream.read(MB):
                 content += chunk
                 if len(content) > limits.bytes:
-                    raise UserError(
-                        f"{path} is longer than data.max_document_mb = {limits.document_mb} MB. "
-                        "Use data.documents: line or blank-line, or raise that limit."
-                    )
+                    shorter = "Use data.documents: line or blank-line"
+                    raise UserError(f"{path} {limits.too_long(shorter)}")
         limits.tell(raw.tell())
-    return decode(bytes(content).removeprefix(b"\xef\xbb\xbf"), path, 1)
-
-
-def decode(content: bytes, path: Path, line: int) -> str:
-    """UTF-8 text; `line` is where the content begins."""
-    if line == 1 and content.startswith(UTF16):
-        raise UserError(
-            f"{path} is not UTF-8: line 1 begins like UTF-16. Convert it, for example with "
-            "iconv -f UTF-16 -t UTF-8."
-        )
-    if (place := content.find(0)) >= 0:
-        line += content[:place].count(b"\n")
-        raise UserError(
-            f"{path} is not text: line {line} holds a NUL byte, as binary files and UTF-16 do. "
-            "Convert it, for example with iconv -f UTF-16 -t UTF-8."
-        )
     try:
-        return content.decode("utf-8")
+        return _decode(bytes(content).removeprefix(BOM), 1, inside=True)
+    except UserError as error:
+        raise UserError(f"{path} {error}") from error
+
+
+def decode_line(number: int, line: bytes | None, limits: Limits, row: int = 0) -> str:
+    """The text of a numbered line. What is wrong with it is a `UserError` without its subject,
+    about the row that begins at line `row`; the line itself if 0.
+    """
+    if line is None:
+        raise UserError(limits.too_long())
+    return _decode(line, number, inside=0 < row != number)
+
+
+def _decode(content: bytes, line: int, *, inside: bool) -> str:
+    """UTF-8 text that begins at `line`; inside a row or file, a problem names its line."""
+    try:
+        text = content.decode("utf-8")
+        if "\0" not in text:
+            return text
+        place, what = content.index(0), ""
     except UnicodeDecodeError as error:
-        line += content[: error.start].count(b"\n")
-        raise UserError(
-            f"{path} is not UTF-8: line {line} holds the byte 0x{content[error.start]:02x}. "
-            "Convert it, for example with iconv -t UTF-8."
-        ) from error
+        place, what = error.start, f"is not UTF-8: {{}} holds the byte 0x{content[error.start]:02x}"
+    if line == 1 and content.startswith(UTF16):
+        place, what = 0, "is not UTF-8: {} begins like UTF-16"
+    elif (nul := content.find(0)) >= 0:
+        place = nul
+        what = "is not text: {} holds a NUL byte, as binary files and UTF-16 do"
+    where = f"line {line + content[:place].count(10)}" if inside else "it"
+    source = "" if "byte 0x" in what else "-f UTF-16 "
+    raise UserError(f"{what.format(where)}. Convert it, for example with iconv {source}-t UTF-8.")
 
 
 def _remedy(path: Path) -> str:

@@ -12,7 +12,7 @@ from ..hub import require_hub
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .records import Placed
+    from .tables import Placed
 
 PREFIX = "hub:"
 

@@ -17,13 +17,13 @@ from ..hub import require_hub
 from ..machine_memory import require_memory
 from .digest import MAX_TOKENIZER, TOKENIZER_FILE, tokenizer_digest
 from .files import MB, size_of
-from .records import TEXTS
+from .tables import TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from ..config.schema import Task, TokenizerKind, TokenizerSection
-    from .records import Record
+    from .tables import Record
 
 SPECIAL = {
     "pad_token": "<pad>",

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..artifact import MANIFEST, digest
-from ..data.files import MB, PACKED
-from ..data.records import BY_SUFFIX
+from ..data.files import BY_SUFFIX, MB, PACKED, STDIN
 from ..errors import UserError, user_input
 from ..machine_memory import release_freed_memory
 from ..measure import quantities
-from .inputs import FORMATS, STDIN, Input, Row, kind_of_input
+from .inputs import FORMATS, Input, Row, kind_of_input
 from .journal import NAME_ANOTHER, Journal, locked, partial_of
 from .matrix import MatrixWriter, rows_file
 from .writers import LineWriter, ParquetWriter, Writer
@@ -93,7 +92,7 @@ def predict_file(
         name,
         _usual_column(config) if column is None else column,
         kind,
-        config.data.max_document_mb * MB,
+        config.data.max_document_mb,
         _as_text(features=predictor.task.tokenizer is None),
         reserved=results,
     )

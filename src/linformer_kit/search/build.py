@@ -30,7 +30,6 @@ from .index import EXACT, KIND, VERSION, Index, new_graph
 if TYPE_CHECKING:
     from .embedder import Embedder
 
-TEXTS = (".txt", ".md", ".rst", ".text")
 SHOWN = 5
 
 
@@ -267,13 +266,14 @@ def _survey(folder: Path, say: Callable[[str], None], *, follow_links: bool) -> 
             f"{len(names):,} links lead out of {folder} and are not followed: {_some(names)}. Give "
             "--follow-links to read what they lead to."
         )
-    others = [path.name for path in every if files.kind_of(path) not in TEXTS]
+    others = [path.name for path in every if files.kind_of(path) not in files.TEXT_SUFFIXES]
     if others:
         count = f"{len(others):,} of {len(every):,} files"
-        say(f"{count} are not read, for they end in none of {', '.join(TEXTS)}: {_some(others)}")
+        suffixes = ", ".join(files.TEXT_SUFFIXES)
+        say(f"{count} are not read, for they end in none of {suffixes}: {_some(others)}")
     found = []
     for path in every:
-        if files.kind_of(path) in TEXTS:
+        if files.kind_of(path) in files.TEXT_SUFFIXES:
             name = path.relative_to(folder).as_posix()
             try:
                 text, document = _text(name, path)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import csv
 import tracemalloc
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from linformer_kit.data import decompress, records
-from linformer_kit.data.files import Limits
+import linformer_kit
+from linformer_kit.data import decompress, tables
+from linformer_kit.data.files import Limits, format_of
 from linformer_kit.errors import UserError
 
 
 def read(path, columns=("text",), documents="line", **limits):
     return list(
-        records.read(path, columns, format="auto", documents=documents, limits=Limits(**limits))
+        tables.read(path, columns, format="auto", documents=documents, limits=Limits(**limits))
     )
 
 
@@ -70,7 +72,7 @@ def test_parquet_of_one_repeated_text_takes_little_memory(tmp_path, monkeypatch)
     pq.write_table(pa.table({"text": same}), path)
     monkeypatch.setattr(decompress, "FLOOR", 20_000_000)
     before = pa.total_allocated_bytes()
-    rows = records.read(path, ["text"], format="auto", documents="line", limits=Limits())
+    rows = tables.read(path, ["text"], format="auto", documents="line", limits=Limits())
     next(rows)
     assert pa.total_allocated_bytes() - before < 20_000_000  # 2,000 of them are 1.8 GB
     with pytest.raises(UserError, match="expands to more than 250 times"):
@@ -93,3 +95,40 @@ def test_parquet_inside_another_compression_is_told(tmp_path):
     (tmp_path / "a.parquet.gz").write_bytes(b"x")
     with pytest.raises(UserError, match="Decompress it first"):
         read(tmp_path / "a.parquet.gz")
+
+
+def test_one_parser_of_csv_serves_training_and_prediction():
+    source = Path(linformer_kit.__file__).parent
+    parsers = {"csv.reader(", "csv.DictReader(", "read_csv(", "csv.Sniffer("}
+    found = [
+        path.relative_to(source).as_posix()
+        for path in sorted(source.rglob("*.py"))
+        for line in path.read_text().splitlines()
+        if any(parser in line for parser in parsers)
+    ]
+    assert found == ["data/tables.py"]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.txt", b"dog\n\xff\ncat\n"),
+        ("a.csv", b'n,text\n1,"a\n""dog"""\n\n2\n3,"open\n4,cat\n'),
+        ("a.tsv", b'text\n"dog\n\na\tb\ncat\n'),
+        ("a.jsonl", b'{"text": "dog"}\n\n[1]\n{"n": 2}\n{"text": "cat"}\n'),
+    ],
+)
+def test_training_raises_the_first_problem_that_prediction_passes_over(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_bytes(content)
+    given = tables.Table(str(path), format_of(path), ["text"], Limits(), tables.COLUMN_KEYS)
+    every = list(given.open())
+    good = [row.values["text"] for row in every if row.problem is None]
+    assert good[-1] == "cat"
+    first = next(row for row in every if row.problem is not None)
+    records = tables.read(path, ["text"], format="auto", documents="line", limits=Limits())
+    for row in every[: every.index(first)]:
+        assert next(records) == (f"{row.place} of {path}", row.values)
+    with pytest.raises(UserError) as caught:
+        next(records)
+    assert str(caught.value) == f"{first.place} of {path} {first.problem}"
