@@ -172,7 +172,7 @@ NAME = "layernorm.weight"
         (lambda f: _edit_weights(f, lambda t: t.pop(NAME)), f"lacks 1 .*{NAME}"),
         (
             lambda f: _edit_weights(f, lambda t: t.update(other=torch.ones(1))),
-            "1 tensors that .*other",
+            "1 tensor that .*other",
         ),
         (
             lambda f: _edit_weights(f, lambda t: t.update({NAME: torch.ones(3)})),

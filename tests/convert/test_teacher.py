@@ -92,7 +92,7 @@ def test_an_encoder_without_its_pooler_has_none(tmp_path):
 def test_tensors_of_another_shape_are_named(tmp_path):
     pretrained("Bert").save_pretrained(tmp_path)
     change_config(tmp_path, vocab_size=61)
-    with pytest.raises(UserError, match=r"1 tensors of another shape.*word_embeddings.weight \(60"):
+    with pytest.raises(UserError, match=r"1 tensor of another shape.*word_embeddings.weight \(60"):
         load_teacher(str(tmp_path))
 
 

@@ -94,7 +94,7 @@ def test_fifty_steps_give_the_curve_of_one_process(tmp_path, processes):
 WRONG = [
     ("mlm", 2, ["train.sequence_parallel=3"], "must divide the number of processes: got 3 and 2"),
     ("mlm", 1, ["train.sequence_parallel=2"], "must divide the number of processes: got 2 and 1"),
-    ("mlm", 2, ["model.projection=max"], "sum over positions, linear or fixed"),
+    ("mlm", 2, ["model.projection=max"], "sum over positions, linear or"),
     ("mlm", 2, ["model.projection=pool"], "got 'pool'"),
     ("mlm", 2, ["model.projection=full"], "got 'full'"),
     ("clm", 2, ["model.causal_attention=full"], "model.causal_attention that is a sum"),

@@ -280,7 +280,11 @@ class LinformerAttention(nn.Module):
         """
         projection = check_passed_projection(projection, own=self.projection, k=self.k)
         fewer = None if self.k == projection.k else self.k
-        own = projection.partial(x, span, rows=fewer)
+        alone = span.highest is None
+        if alone:  # a call of the module, with its hooks; it knows the scale already
+            own = projection(x, span.mask, rows=fewer)
+        else:
+            own = projection.partial(x, span, rows=fewer)
         linears = (self.k_proj, self.v_proj)
         plain = all(map(is_unmodified_linear, linears))  # else adapters, hooks: call the modules
         by_input = not own.commutes or (plain and plan.shorten == "input")
@@ -305,7 +309,8 @@ class LinformerAttention(nn.Module):
 
         def finish(total: Sequence[Tensor]) -> CompressedKV:
             rows, added = total[:count], total[count:]
-            own.finish(added[1:] if with_sums else added)
+            if not alone:
+                own.finish(added[1:] if with_sums else added)
             sums = own.scaled_sums(added[0]) if with_sums else None
             if by_input:
                 both = own.scaled_input(rows[0])
@@ -318,7 +323,7 @@ class LinformerAttention(nn.Module):
             keep, bias = own.keep, own.row_bias if self.has_exact_keys else None
             return CompressedKV(*own.add_bias(key, value), keep, bias)
 
-        return SpanSums([*tensors, *own.statistics], finish), x
+        return SpanSums(tensors if alone else [*tensors, *own.statistics], finish), x
 
     def _linear(self, linear: nn.Linear, rows: Tensor) -> Tensor:
         """Compressed inputs (B, T, R, M) times W_k or W_v -> (B, G, R, D)."""

@@ -95,7 +95,9 @@ class Embedder:
         if architectures(self.folder) != [LinformerForEmbedding.__name__]:
             return False
         with user_input(f"cannot load the model {self.folder}"), quiet():
-            config = LinformerConfig.from_pretrained(self.folder, local_files_only=True)
+            config = LinformerConfig.from_pretrained(
+                self.folder, local_files_only=True, trust_remote_code=False
+            )
             return are_of_model(self.folder, config)
 
     def _load_sentence_transformer(self) -> None:
