@@ -34,7 +34,7 @@ from .window_rows import build_row_bias, reset_row_bias
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from .projection import Projection, Reader
+    from .projection import Compression, Projection, Reader
     from .projection_kinds import ProjectionKind, Sharing
 
 DropoutKind = Literal["rows", "weights"]
@@ -282,7 +282,7 @@ class LinformerAttention(nn.Module):
         fewer = None if self.k == projection.k else self.k
         alone = span.highest is None
         if alone:  # a call of the module, with its hooks; it knows the scale already
-            own = projection(x, span.mask, rows=fewer)
+            own: Compression = projection(x, span.mask, rows=fewer)
         else:
             own = projection.partial(x, span, rows=fewer)
         linears = (self.k_proj, self.v_proj)
