@@ -58,10 +58,17 @@ def expand(table: Table, layers: int) -> Table:
     for ours, theirs in table.items():
         numbers = range(layers) if "{i}" in ours else range(1)
         for i in numbers:
-            pair = ours.replace("{i}", str(i)), theirs.replace("{i}", str(i))
+            pair = numbered(ours, i), numbered(theirs, i)
             if ours.endswith(".*"):
                 for end in ("weight", "bias"):
                     expanded[pair[0][:-1] + end] = pair[1][:-1] + end
             else:
                 expanded[pair[0]] = pair[1]
     return expanded
+
+
+def numbered(name: str, i: int) -> str:
+    """The name of layer i; `{2i}` and `{2i+1}` are for lists of two modules a layer."""
+    for sign, number in (("{i}", i), ("{2i}", 2 * i), ("{2i+1}", 2 * i + 1)):
+        name = name.replace(sign, str(number))
+    return name
