@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import reason_of
+from ..generation import best_of_beams, choice, write_tokens
 from . import ExportError, require
 from .files import REMEDY, facts_of, read_graph
 
@@ -170,19 +171,31 @@ class OnnxModel:
         pad = self.facts.get("pad_token_id")
         pad = (ends[0] if ends else 0) if pad is None else pad
         logits, state = self._begun(input_ids, attention_mask)
+        decoder = OnnxDecoder(self, state)
         if num_beams > 1:
-            return self._beams(logits, state, max_new_tokens, num_beams, length_penalty, ends, pad)
-        draw = np.random.default_rng(seed)
-        written: list[Array] = []
-        done = np.zeros(len(logits), bool)
-        while True:
-            token = _chosen(logits, temperature, draw)
-            token = np.where(done, pad, token)
-            written.append(token)
-            done |= np.isin(token, ends)
-            if len(written) == max_new_tokens or done.all():
-                return np.stack(written, axis=1)
-            logits, state = self.step(token, state)
+            return best_of_beams(
+                decoder,
+                logits,
+                beams=num_beams,
+                ends=ends,
+                most=max_new_tokens,
+                penalty=length_penalty,
+                pad=pad,
+            )
+        random = np.random.default_rng(seed)
+
+        def draw(likely: Array) -> Array:
+            return np.array([random.choice(len(row), p=row / row.sum()) for row in likely])
+
+        tokens = write_tokens(
+            decoder,
+            logits,
+            choose=choice(temperature, draw),
+            ends=ends,
+            most=max_new_tokens,
+            pad=pad,
+        )
+        return np.stack(list(tokens), axis=1)
 
     def _begun(self, ids: Array, mask: Array | None) -> tuple[Array, State]:
         if self.kind == "causal":
@@ -193,60 +206,6 @@ class OnnxModel:
             raise ExportError("the model has no decoder_start_token_id, so it cannot begin.")
         state = self.first_state(input_ids=ids, attention_mask=mask)
         return self.step(np.full(len(ids), start, ids.dtype), state)
-
-    def _beams(
-        self,
-        logits: Array,
-        state: State,
-        max_new_tokens: int,
-        beams: int,
-        penalty: float,
-        ends: list[int],
-        pad: int,
-    ) -> Array:
-        """Every sample on its own: few hold as many texts at once."""
-        best = []
-        for sample in range(len(logits)):
-            index = np.full(beams, sample)
-            own = {name: array[index] for name, array in state.items()}
-            best.append(self._best(logits[index], own, max_new_tokens, penalty, ends))
-        longest = max(map(len, best))
-        return np.array([text + [pad] * (longest - len(text)) for text in best])
-
-    def _best(
-        self, logits: Array, state: State, max_new_tokens: int, penalty: float, ends: list[int]
-    ) -> list[int]:
-        """The best text of as many beams as there are rows."""
-        beams = len(logits)
-        texts: list[list[int]] = [[] for _ in range(beams)]
-        scores = np.array([0.0] + [-np.inf] * (beams - 1))  # at first they are all the same
-        finished: list[tuple[float, list[int]]] = []
-        for length in range(1, max_new_tokens + 1):
-            total = scores[:, None] + _log_softmax(logits)
-            order = np.argsort(-total, axis=None, kind="stable")[: 2 * beams]
-            going: list[tuple[float, int, int]] = []
-            for rank, flat in enumerate(order):
-                beam, token = divmod(int(flat), logits.shape[1])
-                score = float(total[beam, token])
-                if token in ends:
-                    if rank < beams:
-                        finished.append((score / length**penalty, [*texts[beam], token]))
-                elif len(going) < beams:
-                    going.append((score, beam, token))
-            texts = [[*texts[beam], token] for _, beam, token in going]
-            scores = np.array([score for score, _, _ in going])
-            finished = sorted(finished, key=lambda done: -done[0])[:beams]
-            hopeless = len(finished) == beams and finished[-1][0] >= scores[0] / length**penalty
-            if hopeless or length == max_new_tokens:
-                break
-            parents = np.array([beam for _, beam, _ in going])
-            state = {name: array[parents] for name, array in state.items()}
-            logits, state = self.step(np.array([token for _, _, token in going]), state)
-        if len(finished) < beams or not ends:
-            finished += [
-                (score / length**penalty, text) for score, text in zip(scores, texts, strict=True)
-            ]
-        return max(finished, key=lambda done: done[0])[1]
 
     def _complete(self, inputs: dict[str, Array]) -> dict[str, Array]:
         """With a mask of ones and token types of zeros where they were left out."""
@@ -276,6 +235,23 @@ class OnnxModel:
             )
 
 
+class OnnxDecoder:
+    """A model that writes, and its state."""
+
+    slice = 16  # of a prompt: it is read token by token
+
+    def __init__(self, graph: OnnxModel, state: State | None = None) -> None:
+        self.graph = graph
+        self.state = graph.first_state() if state is None else state
+
+    def read(self, ids: Array) -> Array:
+        logits, self.state = self.graph.read(ids, None, self.state)
+        return logits
+
+    def rows(self, index: Array) -> OnnxDecoder:
+        return OnnxDecoder(self.graph, {name: array[index] for name, array in self.state.items()})
+
+
 def _run(running: Any, inputs: dict[str, Array]) -> dict[str, Array]:
     names = [made.name for made in running.get_outputs()]
     try:
@@ -302,16 +278,3 @@ def _where(here: Array, new: State, old: State) -> State:
             before = np.pad(before, missing)
         chosen[name] = np.where(here.reshape(-1, *(1,) * (array.ndim - 1)), array, before)
     return chosen
-
-
-def _chosen(logits: Array, temperature: float, draw: np.random.Generator) -> Array:
-    if temperature == 0:
-        return logits.argmax(-1)
-    shifted = logits.astype("float64") - logits.max(-1, keepdims=True)
-    likely = np.exp(_log_softmax(shifted / max(temperature, 1e-100)))  # finite: they are float32
-    return np.array([draw.choice(len(row), p=row / row.sum()) for row in likely])
-
-
-def _log_softmax(logits: Array) -> Array:
-    shifted = logits.astype("float64") - logits.max(-1, keepdims=True)
-    return shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))

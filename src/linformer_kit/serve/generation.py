@@ -1,4 +1,4 @@
-"""A text that is written token by token, from a state that does not grow with it.
+"""A text that is written slice by slice, between other requests.
 
 `Writing` holds what there is between two tokens: the decoder's state, the logits, the last few
 tokens for decoding, and text that might be the beginning of a stop string. Its size does not depend
@@ -14,16 +14,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 
+from ..export.runtime import OnnxDecoder
+from ..generation import Decoder, ShownText, choice, write_tokens
 from ..models.cache import LinformerCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from ..export.runtime import OnnxModel
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+__all__ = ["OnnxDecoder", "Sampling", "TorchDecoder", "Writing"]
 
 PROMPT_SLICE = 4096  # tokens of a prompt that are read in one step
-CONTEXT = 8  # tokens before a new one that its text may depend on
-UNFINISHED = "\ufffd"  # what bytes decode to that are not yet a character
 FINISHED = ("stop", "length")
 
 
@@ -38,13 +42,8 @@ class Sampling:
     stop: tuple[str, ...] = ()
 
 
-class Decoder(Protocol):
-    """A model that generates tokens after a prompt."""
-
+class SlicedDecoder(Decoder, Protocol):
     slice: int  # tokens of a prompt that are read in one step
-
-    def read(self, ids: Sequence[int]) -> torch.Tensor:
-        """The logits (V) after these tokens."""
 
 
 class TorchDecoder:
@@ -57,28 +56,13 @@ class TorchDecoder:
         self.cache = LinformerCache()
 
     @torch.no_grad()
-    def read(self, ids: Sequence[int]) -> torch.Tensor:
-        tokens = torch.tensor([list(ids)], device=self.model.device)
+    def read(self, ids: Array) -> Array:
+        tokens = torch.from_numpy(ids).to(self.model.device)
         made = self.model(
             input_ids=tokens, past_key_values=self.cache, use_cache=True, logits_to_keep=1
         )
-        return made.logits[0, -1].float()
-
-
-class OnnxDecoder:
-    """An exported step and its state."""
-
-    slice = 16  # it reads token by token
-
-    def __init__(self, graph: OnnxModel) -> None:
-        self.graph = graph
-        self.state = graph.first_state(1)
-
-    def read(self, ids: Sequence[int]) -> torch.Tensor:
-        logits = np.zeros(0)
-        for token in ids:
-            logits, self.state = self.graph.step(np.array([token]), self.state)
-        return torch.from_numpy(logits[0]).float()
+        logits: Array = made.logits[:, -1].float().cpu().numpy()
+        return logits
 
 
 class Writing:
@@ -86,7 +70,7 @@ class Writing:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: SlicedDecoder,
         tokenizer: Any,
         prompt: Sequence[int],
         sampling: Sampling,
@@ -94,16 +78,14 @@ class Writing:
     ) -> None:
         self.decoder = decoder
         self.sampling = sampling
-        self.ends = frozenset(ends)
+        self.ends = list(ends)
         self.written = 0
         self.finish_reason: str | None = None
         self._unread = list(prompt)
-        self._logits: torch.Tensor | None = None
-        self._text = _NewText(tokenizer, prompt[-CONTEXT:])
-        self._held = _Stops(sampling.stop)
-        self._draw = torch.Generator()
+        self._tokens: Iterator[Array] = iter(())
+        self._text = ShownText(tokenizer, prompt, sampling.stop)
         seed = secrets.randbits(31) if sampling.seed is None else sampling.seed
-        self._draw.manual_seed(seed)
+        self._generator = torch.Generator().manual_seed(seed)
 
     def advance(self, emit: Callable[[str], None], pause: Callable[[], bool]) -> bool:
         """Read the next slice of the prompt, or write until `pause`; whether there is more to do.
@@ -111,107 +93,39 @@ class Writing:
         `emit` gets each piece of text that is final.
         """
         if self._unread:
-            some = self._unread[: self.decoder.slice]
+            some = np.array([self._unread[: self.decoder.slice]])
             del self._unread[: self.decoder.slice]
-            self._logits = self.decoder.read(some)
+            logits = self.decoder.read(some)
+            sampling = self.sampling
+            self._tokens = write_tokens(
+                self.decoder,
+                logits,
+                choose=choice(sampling.temperature, self._draw, sampling.top_p),
+                ends=self.ends,
+                most=sampling.max_new_tokens,
+            )
             return True
         while self.finish_reason is None:
-            self._write(emit)
+            self._write(int(next(self._tokens)[0]), emit)
             if pause():
                 break
         return self.finish_reason is None
 
-    def _write(self, emit: Callable[[str], None]) -> None:
-        assert self._logits is not None
-        token = self._chosen(self._logits)
+    def _write(self, token: int, emit: Callable[[str], None]) -> None:
         self.written += 1
         if token in self.ends:
             self.finish_reason = "stop"
-            emit(self._held.add(self._text.rest()) + self._held.rest())
-            return
-        text = self._held.add(self._text.add(token))
-        if self._held.found:
-            self.finish_reason = "stop"
-        elif self.written >= self.sampling.max_new_tokens:
-            self.finish_reason = "length"
-            text += self._held.add(self._text.rest())
-            text += self._held.rest()
+            text = self._text.rest()
+        else:
+            text = self._text.add(token)
+            if self._text.stopped:
+                self.finish_reason = "stop"
+            elif self.written >= self.sampling.max_new_tokens:
+                self.finish_reason = "length"
+                text += self._text.rest()
         if text:
             emit(text)
-        if self.finish_reason is None:
-            self._logits = self.decoder.read([token])
 
-    def _chosen(self, logits: torch.Tensor) -> int:
-        if self.sampling.temperature == 0:
-            return int(logits.argmax())
-        likely = (logits.double() / self.sampling.temperature).softmax(-1)
-        if self.sampling.top_p < 1:
-            values, order = likely.sort(descending=True, stable=True)
-            outside = values.cumsum(0) - values >= self.sampling.top_p
-            outside[0] = False  # the likeliest stays, even with top_p = 0
-            likely = torch.zeros_like(likely).scatter(0, order, values.masked_fill(outside, 0.0))
-        return int(torch.multinomial(likely, 1, generator=self._draw))
-
-
-class _NewText:
-    """The text that each token adds: the difference that it makes after the tokens before it."""
-
-    def __init__(self, tokenizer: Any, before: Sequence[int]) -> None:
-        self._tokenizer = tokenizer
-        self._tokens = list(before)
-        self._shown = self._decoded()
-
-    def _decoded(self) -> str:
-        return str(self._tokenizer.decode(self._tokens, skip_special_tokens=True))
-
-    def add(self, token: int) -> str:
-        self._tokens.append(token)
-        text = self._decoded()
-        if text.endswith(UNFINISHED) and len(self._tokens) < 4 * CONTEXT:
-            return ""
-        new = text[len(self._shown) :]
-        self._shown = text
-        if len(self._tokens) >= 2 * CONTEXT:
-            self._tokens = self._tokens[-CONTEXT:]
-            self._shown = self._decoded()
-        return new
-
-    def rest(self) -> str:
-        """What was kept back because it is no whole character."""
-        text = self._decoded()
-        new = text[len(self._shown) :]
-        self._shown = text
-        return new
-
-
-class _Stops:
-    """Text up to the first stop string; what might be the beginning of one is held back."""
-
-    def __init__(self, stops: Sequence[str]) -> None:
-        self._stops = stops
-        self._held = ""
-        self.found = False
-
-    def add(self, text: str) -> str:
-        if self.found:
-            return ""
-        text = self._held + text
-        places = [text.find(stop) for stop in self._stops if stop in text]
-        if places:
-            self._held, self.found = "", True
-            return text[: min(places)]
-        kept = max((_overlap(text, stop) for stop in self._stops), default=0)
-        self._held = text[len(text) - kept :]
-        return text[: len(text) - kept]
-
-    def rest(self) -> str:
-        text, self._held = self._held, ""
-        return text
-
-
-def _overlap(text: str, stop: str) -> int:
-    """The length of the longest end of a text that begins a stop string."""
-    for size in range(min(len(stop) - 1, len(text)), 0, -1):
-        if text.endswith(stop[:size]):
-            return size
-    return 0
+    def _draw(self, likely: Array) -> Array:
+        drawn = torch.multinomial(torch.from_numpy(likely), 1, generator=self._generator)
+        return drawn[:, 0].numpy()
