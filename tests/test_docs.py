@@ -343,6 +343,6 @@ def test_a_complexity_is_not_broken_over_lines(page):
 def test_the_files_of_the_first_reading_stay_short():
     """What a newcomer reads first, as the README says: a new option belongs beside these files."""
     core = ROOT / "src/linformer_kit/core"
-    names = ("reference", "attention", "projection", "encoder")
+    names = ("reference", "attention", "projection", "window", "encoder")
     lines = {name: len((core / f"{name}.py").read_text().splitlines()) for name in names}
-    assert sum(lines.values()) <= 1150, lines
+    assert sum(lines.values()) <= 1500, lines

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from linformer_kit.core import chunk_attention
-from linformer_kit.core.chunk_attention import Keys, attend_chunks, attend_chunks_plain
+from linformer_kit.core import chunks
+from linformer_kit.core.chunks import Keys, attend_chunks, attend_chunks_plain
 from linformer_kit.core.cpu import chunk_attention as cpu
 from linformer_kit.core.plain_sdpa import hidden_bias, plain_sdpa
 
@@ -175,4 +175,4 @@ def test_where_the_kernel_cannot_be_used_the_plain_path_is():
     with torch.autocast("cpu", torch.bfloat16):
         assert not cpu.use_cpu_chunks(*inputs)
     assert not cpu.use_cpu_chunks(inputs[0].half(), *inputs[1:])
-    assert chunk_attention.attend_chunks(*(inputs[0], inputs[1], None)).isfinite().all()
+    assert chunks.attend_chunks(*(inputs[0], inputs[1], None)).isfinite().all()

@@ -18,13 +18,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core import checks, window_attention
+from ..core import checks, window
+from ..core.compressed_kv import CompressedKV
 from ..core.projection_kinds import build_projection, check_projection
-from ..core.sdpa import sdpa
-from ..core.window_rows import build_row_bias, rows_mask
+from ..core.window_rows import build_row_bias, members_of_rows
 
 if TYPE_CHECKING:
-    from ..core.compressed_kv import CompressedKV
     from ..core.projection import Projection
     from ..core.projection_kinds import ProjectionKind, Sharing
 
@@ -50,11 +49,11 @@ class Settings:
         checks.positive("max_length", self.max_length)
         checks.whole("k", self.k)
         check_projection(self.projection, self.sharing, self.k, self.max_length)
-        window_attention.check(self.window, self.global_tokens, kind=self.projection, k=self.k)
+        window.check(self.window, self.global_tokens, kind=self.projection, k=self.k)
 
 
 class SwappedAttention(nn.Module):
-    """Exact attention nearby, k compressed rows far away: see `core/window_attention.py`.
+    """Exact attention nearby, k compressed rows far away: see `core/window.py`.
 
     Keys and values are compressed after W_k and W_v, and after rotary positions if there are any.
     An input of at most 2 * window positions gets full attention, which is the same.
@@ -66,7 +65,7 @@ class SwappedAttention(nn.Module):
         super().__init__()
         self.settings = settings
         self.k, self.window, self.kind = settings.k, settings.window, settings.projection
-        self.branch: window_attention.Branch = "both"
+        self.branch: window.Branch = "both"
         self.projection: Projection | None = None
         self.row_bias = build_row_bias(settings.projection, settings.k, num_heads)
         if settings.k:
@@ -95,10 +94,8 @@ class SwappedAttention(nn.Module):
             checks.padding_mask("mask", mask, query)
         short = not torch.compiler.is_compiling() and query.shape[1] <= 2 * self.window
         if short and self.branch == "both":  # in a graph the length may be a symbol
-            heads = (rows.transpose(1, 2) for rows in (query, key, value))
-            shown = None if mask is None else mask[:, None, None]
-            return sdpa(*heads, mask=shown, drop=drop).transpose(1, 2)
-        return window_attention.attend_with_window(
+            return window.attend_all(query, key, value, mask, drop=drop)
+        return window.attend(
             query,
             key,
             value,
@@ -115,9 +112,12 @@ class SwappedAttention(nn.Module):
         if self.projection is None or self.branch == "window":
             return None
         rows = key.flatten(2)
-        mask = rows_mask(self.kind, self.settings.global_tokens, rows, mask)
+        mask = members_of_rows(self.kind, self.settings.global_tokens, rows, mask)
         compression = self.projection(rows, mask)
-        return window_attention.compress_heads(compression, key, value, mask)
+        if mask is not None:  # a bias of W_k or W_v is not zero at padding
+            key, value = (each.masked_fill(~mask[..., None, None], 0.0) for each in (key, value))
+        both = compression.compress_keys(key, 0), compression.compress_keys(value, 1)
+        return CompressedKV(*both, compression.keep, compression.row_bias)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={value!r}" for name, value in asdict(self.settings).items())

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
 
-from . import attention_trace, checks, window_attention
+from . import attention_trace, checks
+from . import window as windows
 from .compressed_kv import CompressedKV, ContextKV, FoldedKV, fold
 from .cost import AttentionShape
 from .cpu.attention import attend_in_blocks
@@ -74,7 +75,7 @@ class LinformerAttention(nn.Module):
         plan: a fixed order of the matrix products; None chooses the cheapest for each call.
         external_projection: the projection is passed to each call (layerwise sharing).
         window: how many positions on each side a query sees exactly, at least; k may then be 0.
-        global_tokens: how many first positions see and are seen by all: `window_attention.py`.
+        global_tokens: how many first positions see and are seen by all: `window.py`.
 
     A padded position (mask False) never affects an output or a gradient, even if it is NaN. Output
     rows at padded positions are zero.
@@ -109,10 +110,10 @@ class LinformerAttention(nn.Module):
         checks.probability("dropout", dropout)
         checks.one_of("dropout_kind", dropout_kind, get_args(DropoutKind))
         check_projection(projection, sharing, k, max_length, bias=projection_bias)
-        window_attention.check(window, global_tokens, kind=projection, k=k)
+        windows.check(window, global_tokens, kind=projection, k=k)
         self.window, self.global_tokens = window, global_tokens
         check_plan(plan, projection, exact_keys=self.has_exact_keys)
-        self.branch: window_attention.Branch = "both"
+        self.branch: windows.Branch = "both"
         self.dim, self.head_dim = dim, head_dim
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.context_dim = dim if context_dim is None else context_dim
@@ -169,7 +170,7 @@ class LinformerAttention(nn.Module):
         checks.sequence("x", x, self.dim, mask=mask)
         checks.context(x, context, context_mask, self.context_dim)
         if self.has_exact_keys:
-            return window_attention.forward(self, x, mask, context, projection)
+            return windows.forward(self, x, mask, context, projection)
         if context is None:
             kv, x = self.compress_self(x, mask=mask, projection=projection)
         else:
@@ -232,7 +233,7 @@ class LinformerAttention(nn.Module):
     ) -> tuple[ContextKV, Tensor]:
         """The compressed keys and values, and the context for `attend` if that is its `reader`."""
         if self.has_exact_keys:
-            raise window_attention.not_cross_attention(self)
+            raise windows.not_cross_attention(self)
         plan = plan_for(self, context, queries)
         kv, context = self._key_and_value(context, mask, projection, plan, reader=reader)
         if self.dropout_kind == "rows":

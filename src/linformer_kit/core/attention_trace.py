@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from . import checks, window_trace
+from . import checks, window_dense
 from .compressed_kv import ContextKV, FoldedKV
 from .plain_sdpa import attention_weights, join_heads, repeat_kv, split_heads, zero_padding
 from .plan import plan_for
@@ -44,7 +44,7 @@ def trace(
     """
     if layer.has_exact_keys:
         checks.context(x, context, context_mask, layer.context_dim)
-        return AttentionTrace(*window_trace.trace(layer, x, mask, context, projection))
+        return AttentionTrace(*window_dense.trace(layer, x, mask, context, projection))
     x, context, context_mask = _without_padding(layer, x, mask, context, context_mask)
     kv, _ = layer._compress(context, context_mask, projection, queries=x.shape[1], may_fold=False)
     y, weights = attend_with_weights(layer, x, kv, mask=mask)

@@ -32,8 +32,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import causal_trace, checks
-from .chunk_attention import Keys, attend_chunks
-from .chunks import in_chunks
+from .chunks import Keys, attend_chunks, in_chunks
 from .cpu.blocks import rows_in_block, use_row_blocks
 from .cpu.linear import apply_linear
 from .cpu.predicate import eager_on_cpu

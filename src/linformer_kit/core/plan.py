@@ -34,11 +34,6 @@ if TYPE_CHECKING:
     from .projection_kinds import ProjectionKind, Sharing
 
 _LONG = 4096  # the length that a traced layer without max_length is planned for
-# With a window, "input" may cost this share of the attention more than "keys". The block-wise CPU
-# path needs it, and saves more in long inputs: MiniLM's layers, k 128, window 64, take 0.89 of the
-# time at n 4,096 and 8,192, where "input" costs 1 % more multiplications, and 1.12 of it at n 512,
-# where it costs 9 %.
-_WORTH_BLOCKS = 0.05
 
 
 @dataclass(frozen=True)
@@ -154,10 +149,8 @@ def _choose_shorten(shape: AttentionShape) -> Shorten:
         return "keys"  # nothing is compressed
     if shape.projection in NOT_A_MATRIX:
         return "input"  # not a matrix: the maximum is defined on the input
-    allowed = shorten_flops(shape, "keys")
-    if shape.has_exact_keys:
-        allowed += int(_WORTH_BLOCKS * attend_flops(shape, "fused"))
-    return "input" if shorten_flops(shape, "input") <= allowed else "keys"
+    cheaper = shorten_flops(shape, "input") <= shorten_flops(shape, "keys")
+    return "input" if cheaper else "keys"
 
 
 def _choose_attend(shape: AttentionShape) -> Attend:

@@ -1,5 +1,5 @@
 """Attention to an exact window and to compressed rows as plain loops: the oracle for
-`window_attention.py`.
+`window.py`.
 
 Legend: N positions, R compressed rows, H heads, G key/value heads, D head size, M model size.
 """

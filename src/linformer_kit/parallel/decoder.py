@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from ..core import checks
-from ..core.chunk_attention import Keys
+from ..core.chunks import Keys
 from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
 from ..core.dropout import dropout

@@ -27,20 +27,18 @@ from ..core.encoder import EncoderLayer, LinformerEncoder
 from ..core.plain_sdpa import zero_padding
 from ..core.plan import Plan, plan_for
 from ..core.projection import Span
-from ..core.window_rows import has_rows, segment_of
+from ..core.window import Around, Whole, key_and_value
+from ..core.window_rows import count_members, has_rows, segment_of
 from .compress import plan_of_span
 from .row_file import RowFile, check_space
 from .swap import check
 from .window import (
-    Around,
     GlobalSums,
-    Seen,
-    attend_span,
-    counts_of_span,
+    attend_in_span,
     global_rows,
-    heads_of,
     reach_of,
     window_of,
+    with_globals,
 )
 
 if TYPE_CHECKING:
@@ -211,16 +209,24 @@ class _Sums:
         self.dtypes = [each.dtype for each in own.tensors]
         self.finish_rows = own.finish
         if attention.has_exact_keys:
-            segment = segment_of(attention, self.projection)
-            rows = own.tensors[0].shape[-2]
-            seen = attention.global_tokens
-            counts = counts_of_span(span, segment, rows, seen, x.device)
+            counts = count_members(
+                span,
+                own.tensors[0].shape[-2],
+                segment=segment_of(attention, self.projection),
+                seen=attention.global_tokens,
+                without_global=False,
+                device=x.device,
+            )
             self.counts = counts if self.counts is None else self.counts + counts
 
     def _add_globals(self, span: Span, x: Tensor) -> None:
         attention, highest = self.layer.attention, self._highest_global
         own = GlobalSums.of(
-            attention, self.globals[0], *heads_of(attention, x), span.mask, highest=highest.update
+            attention,
+            self.globals[0],
+            *key_and_value(attention, x),
+            span.mask,
+            highest=highest.update,
         )
         if self.of_global is None:
             self.of_global = own
@@ -230,20 +236,15 @@ class _Sums:
                 *(a * highest.factor + b for a, b in zip(self.of_global, own, strict=True))
             )
 
-    def finish(self) -> Seen:
+    def finish(self) -> Whole:
         rows = None
         if self.finish_rows is not None:
             cast_back = zip(self.total, self.dtypes, strict=True)
             rows = self.finish_rows([total.to(dtype) for total, dtype in cast_back])
-        real = self.globals[1] > 0.5 if len(self.globals) > 1 else None
-        return Seen(
-            rows,
-            None if self.counts is None else self.counts[0],
-            None if self.counts is None else self.counts[1],
-            self.globals[0] if self.globals else None,
-            real,
-            None if self.of_global is None else self.of_global.attended(),
-        )
+        whole = Whole(rows, self.counts)
+        if self.of_global is None:
+            return whole
+        return with_globals(whole, self.layer.attention, self.globals, self.of_global)
 
 
 def _layer_output(
@@ -251,7 +252,7 @@ def _layer_output(
     source: RowFile,
     span: Span,
     cut: _Cut,
-    whole: Seen,
+    whole: Whole,
     projection: Projection | None,
 ) -> Tensor:
     """The output of a layer at one span: (1, S, M)."""
@@ -275,9 +276,8 @@ def _layer_output(
     normed = zero_padding(layer.attention_input(rows), real)
     if real is None:
         real = torch.ones(1, rows.shape[1], dtype=torch.bool, device=rows.device)
-    around = Around(normed, real, reach)
-    heads = heads_of(attention, normed)
-    attended = attend_span(attention, normed[:, inside], span, around, heads, whole, projection)
+    around = Around(*key_and_value(attention, normed), real, reach[0])
+    attended = attend_in_span(attention, normed[:, inside], span, around, whole, projection)
     return layer.after_attention(x, attended)
 
 

@@ -6,7 +6,7 @@ exactly: o = o_2 + (o_1 - o_2) sigmoid(l_1 - l_2), l = log(exp l_1 + exp l_2). T
 the kernel is called for each part with the merged o and l, which gives the gradient of the whole,
 so that nothing but o and l has to be saved.
 
-Legend: as in `core/chunk_attention.py`; c chunks of a block.
+Legend: as in `core/chunks.py`; c chunks of a block.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .flash import FLASH_BACKWARD, FLASH_FORWARD, HAS_FLASH
 from .predicate import eager_on_cpu, needs_plain_backward, plain_gradients
 
 if TYPE_CHECKING:
-    from ..chunk_attention import Keys
+    from ..chunks import Keys
 
 
 def use_cpu_chunks(query: Tensor, near: Keys | None, far: Keys | None) -> bool:
@@ -191,7 +191,7 @@ def _add_far(into: Tensor, rows: Tensor, b: int, block: slice) -> None:
 
 def _plain(query: Tensor, *parts: Any) -> Tensor:
     """The same by differentiable operations."""
-    from ..chunk_attention import Keys, attend_chunks_plain
+    from ..chunks import Keys, attend_chunks_plain
 
     near, far = (None if part[0] is None else Keys(*part) for part in (parts[:3], parts[3:]))
     return attend_chunks_plain(query, near, far)

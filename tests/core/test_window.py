@@ -11,8 +11,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
 
 from linformer_kit import LinformerAttention, LinformerEncoder, Plan, resize_max_length
-from linformer_kit.core import chunk_attention, reference_window, window_attention
-from linformer_kit.core.cpu import window_blocks, window_gradients, window_layer
+from linformer_kit.core import chunks, reference_window
+from linformer_kit.core import window as windows
+from linformer_kit.core.cpu import chunk_attention
 from linformer_kit.core.projection_kinds import NOT_A_MATRIX, PROJECTIONS, SEGMENT_KINDS, SHARINGS
 
 from .oracle import compress_of, weights_of
@@ -79,19 +80,16 @@ def assert_equals_reference(layer, x, mask=None, **options) -> None:
     leaves = [x.requires_grad_(), *layer.parameters()]
     oracle = expected(layer, x, mask, **options)
     oracle_gradients = gradients(oracle, leaves)
-    for path in ("one block", "blocks", "chunks", "plain", "short"):
+    for path in ("one block", "blocks", "by input", "plain", "short"):
         with pytest.MonkeyPatch.context() as patch:
             if path != "short":
-                patch.setattr(window_attention, "is_short", lambda *_: False)
-            if "block" in path:  # tiny inputs would be compressed after W_k
+                patch.setattr(windows, "is_short", lambda *_: False)
+            if path == "by input":  # tiny inputs would be compressed after W_k
                 patch.setattr(layer, "plan", Plan("input", "fused"))
             if path == "blocks":
-                for file in (window_blocks, window_gradients):
-                    patch.setattr(file, "rows_in_block", lambda width: 3)
-            if path in ("chunks", "plain"):
-                patch.setattr(window_attention, "use_cpu_window", lambda *_: False)
+                patch.setattr(chunk_attention, "rows_in_block", lambda width: 3)
             if path == "plain":
-                patch.setattr(chunk_attention, "use_cpu_chunks", lambda *_: False)
+                patch.setattr(chunks, "use_cpu_chunks", lambda *_: False)
             with torch.no_grad():
                 assert_close(layer(x, mask=mask, **options), oracle)
             answer = layer(x, mask=mask, **options)
@@ -123,14 +121,12 @@ def test_heads_that_share_keys_equal_the_reference(kind):
 def test_the_path_for_a_cpu_is_taken_and_has_derivatives_of_higher_order(kind, monkeypatch):
     layer = built(kind, window=2, global_tokens=1, dropout=0.4, plan=Plan("input", "fused"))
     x, calls = rows_of(2, 7), []
-    taken = window_layer.attend_with_window_on_cpu
+    taken = chunks.attend_chunks_on_cpu
     monkeypatch.setattr(
-        window_layer,
-        "attend_with_window_on_cpu",
-        lambda *given: calls.append(given) or taken(*given),
+        chunks, "attend_chunks_on_cpu", lambda *given: calls.append(given) or taken(*given)
     )
-    monkeypatch.setattr(window_blocks, "rows_in_block", lambda width: 4)
-    monkeypatch.setattr(window_attention, "is_short", lambda *_: False)
+    monkeypatch.setattr(chunk_attention, "rows_in_block", lambda width: 4)
+    monkeypatch.setattr(windows, "is_short", lambda *_: False)
 
     def seeded(x, w_k, b_o):
         torch.manual_seed(1)
@@ -231,10 +227,10 @@ def test_a_window_that_covers_the_input_is_full_attention(kind, masked):
 def test_in_inference_a_short_input_equals_the_reference(kind, seen, heads, monkeypatch):
     """Up to 4 positions are covered by the window, up to 10 are one call of the kernel."""
     called: list[int] = []
-    one_call = window_attention.attend_in_one_call
+    one_call = windows.attend_densely
     monkeypatch.setattr(
-        window_attention,
-        "attend_in_one_call",
+        windows,
+        "attend_densely",
         lambda query, *given, **sizes: (
             called.append(query.shape[1]) or one_call(query, *given, **sizes)
         ),
