@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from linformer_kit.errors import UserError, user_input
+from linformer_kit.errors import UserError, listed, one_of, shown, user_input
 
 
 def raised(what, act, **options):
@@ -57,3 +57,36 @@ def test_the_cause_is_kept():
     with pytest.raises(UserError) as error, user_input("cannot read x"):
         Path("/nowhere/at/all").read_text()
     assert isinstance(error.value.__cause__, FileNotFoundError)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "None"),
+        (True, "True"),
+        (0.5, "0.5"),
+        (10**400, "about 2**1328"),
+        (-(10**400), "about -2**1328"),
+        ("word", "'word' (str)"),
+        ("a\nb" * 100, None),
+        ([1] * 1000, "[1, 1, 1, 1, 1, 1, ...] (list)"),
+    ],
+)
+def test_a_value_is_shown_in_one_short_line(value, text):
+    said = shown(value)
+    assert text is None or said == text
+    assert len(said) < 80
+    assert "\n" not in said
+
+
+def test_names_are_listed_up_to_a_number():
+    assert listed([]) == ""
+    assert listed(["a", "b"]) == "a, b"
+    assert listed([*"abcdefg"], 3, form=repr) == "'a', 'b', 'c' and 4 more"
+    assert len(listed(["x" * 1000])) == 60
+
+
+def test_a_word_is_known_or_the_nearest_one_is_suggested():
+    assert one_of("--part", "test", ("validation", "test")) == "test"
+    with pytest.raises(UserError, match=r"must be one of validation, test: got 'tset' .*'test'\?"):
+        one_of("--part", "tset", ("validation", "test"))

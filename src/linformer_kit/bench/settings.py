@@ -5,13 +5,13 @@ Imports no torch: the help and every invalid value are reported at once.
 
 from __future__ import annotations
 
-import difflib
 import math
 from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import limits
+from ..errors import one_of
 from ..machine_memory import require_memory
 
 if TYPE_CHECKING:
@@ -169,11 +169,8 @@ def _check(name: str, value: Any, rule: Option) -> None:
         for one in value:
             _check(name, one, rule)
         return
-    if rule.choices and value not in rule.choices:
-        near = difflib.get_close_matches(str(value), rule.choices, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        allowed = ", ".join(map(repr, rule.choices))
-        raise ValueError(f"{name} must be one of {allowed}: got {value!r}.{hint}")
+    if rule.choices:
+        one_of(name, value, rule.choices)
     if isinstance(value, bool | str):
         return
     if isinstance(value, float) and not math.isfinite(value):

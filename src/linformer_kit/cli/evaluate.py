@@ -8,7 +8,7 @@ import typer
 from rich.console import Console
 
 from ..config import limits
-from ..errors import UserError
+from ..errors import UserError, one_of
 from .libraries import install_hint, silence_libraries
 from .options import OnOverflow, Run
 
@@ -91,10 +91,10 @@ def evaluate(
         from ..config.on_overflow import policy_for
         from ..runs.folder import RunFolder
 
-        if part not in (None, *PARTS):
-            raise UserError(f"--part must be one of {', '.join(PARTS)}: got {part!r}.")
-        if without not in (None, "rows", "window"):
-            raise UserError(f"--without must be rows or window: got {without!r}.")
+        if part is not None:
+            one_of("--part", part, PARTS)
+        if without is not None:
+            one_of("--without", without, ("rows", "window"))
         folder = RunFolder.existing(run)
         policy_for("evaluate", folder.config(), on_overflow)
         silence_libraries()

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ..config import limits
-from ..errors import UserError
+from ..errors import UserError, cut, shown
 
 MOST_SEED = 2**32 - 1
 
@@ -55,11 +55,11 @@ def whole_numbers(option: str, text: str, *, most: int = limits.LENGTH) -> tuple
         found = tuple(int(part) for part in text.split(","))
     except ValueError:
         raise UserError(
-            f"--{option} takes whole numbers with commas between them: got {_short(text)}."
+            f"--{option} takes whole numbers with commas between them: got {cut(text)!r}."
         ) from None
     for number in found:
         if not 1 <= number <= most:
-            raise UserError(f"--{option} takes numbers from 1 to {most:,}: got {_cut(number)}.")
+            raise UserError(f"--{option} takes numbers from 1 to {most:,}: got {shown(number)}.")
     _check_different(option, found)
     return found
 
@@ -68,7 +68,7 @@ def names(option: str, text: str) -> tuple[str, ...]:
     """The names of an option with commas between them, none twice."""
     found = tuple(part.strip() for part in text.split(","))
     if not all(found):
-        raise UserError(f"--{option} takes names with commas between them: got {_short(text)}.")
+        raise UserError(f"--{option} takes names with commas between them: got {cut(text)!r}.")
     _check_different(option, found)
     return found
 
@@ -77,14 +77,5 @@ def _check_different(option: str, found: tuple[object, ...]) -> None:
     seen = set()
     for value in found:
         if value in seen:
-            raise UserError(f"--{option} has {_cut(value)} twice. Give each value once.")
+            raise UserError(f"--{option} has {cut(str(value))} twice. Give each value once.")
         seen.add(value)
-
-
-def _short(text: str) -> str:
-    return repr(_cut(text))
-
-
-def _cut(value: object) -> str:
-    text = str(value)
-    return text if len(text) <= 60 else text[:57] + "..."

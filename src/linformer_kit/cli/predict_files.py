@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, TextColumn
 from rich.progress import Progress as Bar
 
-from ..errors import UserError
+from ..errors import one_of
 
 if TYPE_CHECKING:
     from ..predict.file_job import Progress
@@ -40,8 +40,7 @@ def answer_file(
     from ..predict.file_job import predict_file
     from ..predict.inputs import FORMATS
 
-    if file_format not in (None, "auto", *FORMATS):
-        raise UserError(f"--format must be one of {', '.join(FORMATS)}: got {file_format!r}.")
+    chosen = one_of("--format", file_format or "auto", ("auto", *FORMATS))
     with _progress() as tell:
         predictor = Predictor(
             folder,
@@ -57,7 +56,7 @@ def answer_file(
             name,
             out,
             column=column,
-            format=file_format or "auto",
+            format=chosen,
             say=lambda text: typer.echo(f"linformer: {text}", err=True),
             tell=tell,
         )

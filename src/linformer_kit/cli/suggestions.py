@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 from typing import TYPE_CHECKING, Any
 
+from ..errors import cut
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -123,12 +125,8 @@ def value_of(name: str, arguments: Sequence[str]) -> str | None:
     for place in reversed(range(len(arguments))):
         given, equals, value = arguments[place].partition("=")
         if given == name and equals:
-            return _cut(value)
+            return cut(value)
         if given == name and place + 1 < len(arguments):
             following = arguments[place + 1]
-            return None if following.startswith("--") else _cut(following)
+            return None if following.startswith("--") else cut(following)
     return None
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."

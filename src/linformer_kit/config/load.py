@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from ..errors import UserError, user_input
+from ..errors import UserError, cut, shown, user_input
 from . import limits, shipped, yaml_text
 from .model_keys import check_model_keys
 from .model_section import ModelSection
@@ -54,7 +54,7 @@ def read(path: Path) -> dict[str, Any]:
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     if not isinstance(values, dict):
-        raise UserError(f"{path}: a configuration is a mapping of keys: got {_short(values)}.")
+        raise UserError(f"{path}: a configuration is a mapping of keys: got {_received(values)}.")
     return values
 
 
@@ -64,20 +64,20 @@ def set_key(values: dict[str, Any], override: str) -> None:
     *parents, last = name.split(".")
     if not equals or not all((*parents, last)):
         raise UserError(
-            f"an override is key=value, for example train.steps=100: got {_shortened(override)}."
+            f"an override is key=value, for example train.steps=100: got {cut(override)!r}."
         )
     place = values
     for parent in parents:
         inner = place.setdefault(parent, {})
         if not isinstance(inner, dict):
             raise UserError(
-                f"{_cut(name)}: {_cut(parent)} holds a single value, not keys of its own."
+                f"{cut(name)}: {cut(parent)} holds a single value, not keys of its own."
             )
         place = inner
     try:
         place[last] = yaml_text.parse(text)
     except UserError as error:
-        raise UserError(f"the override {_shortened(override)}: {error}") from error
+        raise UserError(f"the override {cut(override)!r}: {error}") from error
 
 
 def check(values: dict[str, Any], *, where: str) -> RunConfig:
@@ -110,7 +110,7 @@ def _explain(error: ValidationError) -> str:
     first = next((e for e in errors if e["type"] in _KEY_ERRORS), errors[0])
     # Parts in brackets are the names of alternatives, not keys.
     place = tuple(str(part) for part in first["loc"] if not str(part).startswith("("))
-    name = _cut(".".join(place))
+    name = cut(".".join(place))
     if first["type"] == "extra_forbidden":
         return _unknown(place)
     if first["type"] == "invalid_key":
@@ -126,17 +126,17 @@ def _explain(error: ValidationError) -> str:
     if not message.endswith("."):
         message += "."
     rule = message[0].lower() + message[1:-1]
-    return f"{name}: {rule}: got {_short(received)}."
+    return f"{name}: {rule}: got {_received(received)}."
 
 
 def _unknown(place: tuple[str, ...]) -> str:
-    name = _cut(".".join(place))
+    name = cut(".".join(place))
     known = all_keys()
     section = place[0] + "." if len(place) > 1 else ""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
     if not near:  # the right word in the wrong section
         ends = {key.rpartition(".")[2]: key for key in known}
-        found = difflib.get_close_matches(_cut(place[-1]), ends, n=1, cutoff=0.6)
+        found = difflib.get_close_matches(cut(place[-1]), ends, n=1, cutoff=0.6)
         near = [ends[found[0]]] if found else []
     if near:
         return f"unknown key {name!r}. Did you mean {near[0]!r}?"
@@ -144,13 +144,5 @@ def _unknown(place: tuple[str, ...]) -> str:
     return f"unknown key {name!r}. There are: {', '.join(there)}."
 
 
-def _short(value: Any) -> str:
-    return f"{_shortened(value)} ({type(value).__name__})" if value is not None else "nothing"
-
-
-def _shortened(value: Any) -> str:
-    return _cut(repr(value))
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
+def _received(value: Any) -> str:
+    return "nothing" if value is None else shown(value)

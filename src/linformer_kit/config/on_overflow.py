@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal, get_args
 
-from ..errors import UserError
+from ..errors import UserError, one_of
 
 if TYPE_CHECKING:
     from .schema import RunConfig, Task
@@ -79,8 +79,7 @@ def policy_for(use: Use, config: RunConfig, asked: str | None = None) -> OnOverf
     """
     task = config.task
     if asked is not None:
-        if asked not in POLICIES:
-            raise UserError(f"--on-overflow must be one of {', '.join(POLICIES)}: got {asked!r}.")
+        asked = one_of("--on-overflow", asked, POLICIES)
         if reason := why_refused(use, asked, task):
             raise UserError(f"--on-overflow {asked} has no meaning in the task {task!r}: {reason}")
         return asked

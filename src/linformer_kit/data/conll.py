@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ..errors import UserError, cut
 from . import files
 from .spans import from_words, joined
 
@@ -78,7 +78,7 @@ def _sentences(path: Path, limits: Limits) -> Iterator[tuple[int, tuple[str, Spa
             if len(columns) < 2:
                 raise UserError(
                     f"line {number} of {path} must have a word and a label, separated by spaces or "
-                    f"tabs: got {line.strip()!r:.60}."
+                    f"tabs: got {cut(line.strip())!r}."
                 )
             start = start if words else number
             words.append(columns[0])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..config.schema import Sides
-from ..errors import UserError, user_input
+from ..errors import UserError, shown, user_input
 from . import builtin, files, hub_dataset, tables
 from .spans import MAX_LABEL, Spans, from_words, read_spans
 from .tables import TEXTS
@@ -289,11 +289,11 @@ def _check_text(value: Any, what: str) -> None:
 
 def _label(value: Any, what: str) -> str:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        got = "null" if value is None else f"{value!r:.40} ({type(value).__name__})"
+        got = "null" if value is None else shown(value)
         raise UserError(f"{what} must be text or a whole number: got {got}. Write it as one.")
     label = str(value)
     if not label.strip():
-        raise UserError(f"{what} must not be empty: got {value!r:.40}. Fill it in, or remove it.")
+        raise UserError(f"{what} must not be empty: got {shown(value)}. Fill it in, or remove it.")
     if len(label) > MAX_LABEL:
         raise UserError(
             f"{what} must have at most {MAX_LABEL} characters: got {len(label):,}. Is data.label "

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..config.on_overflow import DEFAULTS
-from ..errors import UserError, user_input
+from ..errors import UserError, cut, listed, user_input
 from .counts import Counts
 from .features import features_of
 from .iob import spans_of, types_of
@@ -363,11 +363,6 @@ class Examples:
 
 def _unknown_label(record: Record, label: str, known: list[str]) -> UserError:
     return UserError(
-        f"{record['place']}: the label {label!r:.60} is not among those of the training part: "
-        f"{_shortened_list(known)}. Add it there, or remove the record."
+        f"{record['place']}: the label {cut(label)!r} is not among those of the training part: "
+        f"{listed(known, 12, form=repr)}. Add it there, or remove the record."
     )
-
-
-def _shortened_list(names: list[str]) -> str:
-    shown = ", ".join(f"{name!r:.60}" for name in names[:12])
-    return shown + (f" and {len(names) - 12:,} more" if len(names) > 12 else "")

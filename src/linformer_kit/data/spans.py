@@ -9,7 +9,7 @@ import json
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import UserError, user_input
+from ..errors import UserError, shown, user_input
 from .iob import entities
 
 if TYPE_CHECKING:
@@ -65,13 +65,13 @@ def _span(value: Any, place: str) -> Span:
             )
         value = [value[name] for name in Span._fields]
     if not isinstance(value, list) or len(value) != 3:
-        raise UserError(f"{place}: a span must be {FORM}: got {value!r:.60}.")
+        raise UserError(f"{place}: a span must be {FORM}: got {shown(value)}.")
     start, end, label = value
     for name, number in (("start", start), ("end", end)):
         if isinstance(number, bool) or not isinstance(number, int):
             raise UserError(
                 f"{place}: the {name} of a span must be a whole number of characters: got "
-                f"{number!r:.40}."
+                f"{shown(number)}."
             )
     return Span(start, end, _label(label, place))
 
@@ -80,7 +80,7 @@ def _label(label: Any, place: str) -> str:
     if not isinstance(label, str) or not label.strip() or len(label) > MAX_LABEL:
         raise UserError(
             f"{place}: the label of a span must be text of 1 to {MAX_LABEL} characters: got "
-            f"{label!r:.40}."
+            f"{shown(label)}."
         )
     return label
 
@@ -90,8 +90,8 @@ def from_words(words: Any, labels: Any, place: str) -> tuple[str, Spans]:
     for name, value in (("words", words), ("labels", labels)):
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise UserError(
-                f"{place}: {name} must be a list of text: got {value!r:.60}. Write labels by name, "
-                "as in B-person."
+                f"{place}: {name} must be a list of text: got {shown(value)}. Write labels by "
+                "name, as in B-person."
             )
     if len(words) != len(labels):
         raise UserError(

@@ -12,12 +12,13 @@ from __future__ import annotations
 import csv
 import json
 from collections import deque
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..errors import UserError, reason_of, user_input
+from ..errors import UserError, listed, reason_of, user_input
 from . import conll, files
 from .decompress import Expansion
 from .files import Limits
@@ -108,7 +109,7 @@ class Table:
         if first is not None:
             raise UserError(
                 f"no row of {self.shown} has the key {self.columns[0]!r}: the first has "
-                f"{_names(json.loads(first)) or 'none'}. {self.remedy}"
+                f"{listed(json.loads(first), 12, form=repr) or 'none'}. {self.remedy}"
             )
 
     def _texts(self, lines: Iterator[Line]) -> Iterator[TableRow]:
@@ -145,7 +146,7 @@ class Table:
                 continue
             raw, missing = text.strip(), [name for name in self.columns if name not in row]
             if missing:
-                has = _names(row) or "none"
+                has = listed(row, 12, form=repr) or "none"
                 problem = f"has no key {missing[0]!r}: it has {has}. {self.remedy}"
                 yield TableRow(place, {}, raw, problem)
             else:
@@ -190,8 +191,8 @@ class Table:
                 raise UserError(f"{self.shown} has {count} columns {name!r}. Rename all but one.")
             if not count:
                 raise UserError(
-                    f"{self.shown} has no column {name!r}: it has {_names(self.header)}. "
-                    f"{self.remedy}"
+                    f"{self.shown} has no column {name!r}: it has "
+                    f"{listed(self.header, 12, form=repr)}. {self.remedy}"
                 )
 
     def _parquet(self) -> Iterator[TableRow]:
@@ -209,16 +210,21 @@ class Table:
             )
 
         raw, size = files.open_regular(path), files.size_of(path)
-        with damaged():
-            self.schema = pq.read_schema(raw)
-            self.header = list(self.schema.names)
-            self._check_columns()
-            names = self.header if self.whole_rows else list(self.columns)
-            texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)]
-            raw.seek(0)
-            # Repeated strings stay dictionaries, and pages are read one by one: otherwise a small
-            # file fills the memory.
-            file = pq.ParquetFile(raw, read_dictionary=texts, buffer_size=1 << 20, pre_buffer=False)
+        with ExitStack() as opened:
+            opened.enter_context(raw)
+            with damaged():
+                self.schema = pq.read_schema(raw)
+                self.header = list(self.schema.names)
+                self._check_columns()
+                names = self.header if self.whole_rows else list(self.columns)
+                texts = [name for name in names if pa.types.is_string(self.schema.field(name).type)]
+                raw.seek(0)
+                # Repeated strings stay dictionaries, and pages are read one by one: otherwise a
+                # small file fills the memory.
+                file = pq.ParquetFile(
+                    raw, read_dictionary=texts, buffer_size=1 << 20, pre_buffer=False
+                )
+            opened.pop_all()
         expansion = Expansion(path, size)
 
         def rows() -> Iterator[TableRow]:
@@ -388,8 +394,8 @@ def read(
         return
     if kind == "text" and list(columns) != [TEXT]:
         raise UserError(
-            f"{path} is plain text and has no columns: {_names(columns)} must come from CSV, "
-            "TSV, JSON lines or parquet. Name the format with data.format."
+            f"{path} is plain text and has no columns: {listed(columns, form=repr)} must come from "
+            "CSV, TSV, JSON lines or parquet. Name the format with data.format."
         )
     if kind == "text" and documents != "line":
         yield from _documents(path, documents, limits)
@@ -419,8 +425,3 @@ def _documents(path: Path, documents: Documents, limits: Limits) -> Iterator[Pla
         elif gathered:
             yield f"line {start} of {path}", {TEXT: gathered.decode("utf-8").rstrip("\r\n")}
             gathered.clear()
-
-
-def _names(names: Any) -> str:
-    shown = [repr(name if len(name) < 40 else name[:37] + "...") for name in list(names)[:12]]
-    return ", ".join(shown) + (", ..." if len(names) > 12 else "")

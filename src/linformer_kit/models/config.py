@@ -16,9 +16,10 @@ from transformers import GenerationConfig, PreTrainedConfig
 from ..core.names import CONFIG_NAMES, unknown_names
 from ..core.plan import Plan
 from ..core.positions import Positions
+from ..errors import listed, shown
 from .fit import check_fit
 from .rules import POOLINGS as POOLINGS  # imported from here by others
-from .rules import RULES, shown
+from .rules import RULES
 
 # What transformers itself hands to a config beyond its fields.
 _OF_TRANSFORMERS = {
@@ -36,7 +37,7 @@ _OF_TRANSFORMERS = {
 }
 # In a config.json: the names of attributes that a user added to the configuration.
 CUSTOM = "custom_attributes"
-_SHOWN = 5  # names in one message
+
 _CAUSAL_WINDOW = 128
 # Fields that older files do not have, with the values that leave their models as they were.
 _LATER_KEYS = {
@@ -237,9 +238,8 @@ class LinformerConfig(PreTrainedConfig):
         config_dict = _LATER_KEYS | _with_window_keys(config_dict)
         missing = [name for name in own_fields() if name not in config_dict]
         if missing:
-            more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
             raise ValueError(
-                f"the configuration lacks {', '.join(map(repr, missing[:_SHOWN]))}{more}: it was "
+                f"the configuration lacks {listed(missing, form=repr)}: it was "
                 "written by another version of linformer-kit "
                 f"({_written_by(config_dict)}), or by hand. Add what is missing to its "
                 "config.json, or make a LinformerConfig of the values you know, which takes "

@@ -10,6 +10,7 @@ from transformers.utils.generic import can_return_tuple
 
 from ..core.cpu.predicate import eager_on_cpu
 from ..core.decoder import LinformerDecoder
+from ..errors import cut
 from .base import LinformerPreTrainedModel, asked, real_positions
 from .cache import LinformerCache
 from .embeddings import LinformerEmbeddings
@@ -162,14 +163,13 @@ def _check_cache_position(cache_position: Tensor | None, length: int, *, past: i
     if same and eager_on_cpu(cache_position):
         same = bool((cache_position == expected).all())
     if not same:
+        known = cache_position.dim() == 1 and cache_position.device.type != "meta"
+        got = (
+            cut(str(cache_position[:30].tolist()))
+            if known
+            else f"shape {tuple(cache_position.shape)}"
+        )
         raise ValueError(
             f"cache_position must be {past} ... {past + length - 1}, the columns after the "
-            f"{past} in the cache: got {_short(cache_position)}. Leave it out: the cache counts."
+            f"{past} in the cache: got {got}. Leave it out: the cache counts."
         )
-
-
-def _short(tensor: Tensor) -> str:
-    if tensor.dim() != 1 or tensor.device.type == "meta":
-        return f"a tensor of shape {tuple(tensor.shape)}"
-    values = [str(value) for value in tensor[:4].tolist()]
-    return f"[{', '.join(values)}{', ...' if len(tensor) > len(values) else ''}]"

@@ -16,7 +16,7 @@ from ..core.decoder import LinformerDecoder
 from ..core.encoder import LinformerEncoder
 from ..core.names import CONFIG_NAMES
 from ..core.positions import build_positions
-from .rules import shown
+from ..errors import shown
 
 if TYPE_CHECKING:
     from .config import LinformerConfig

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import torch
 
-from ..errors import UserError, user_input
+from ..errors import UserError, listed, user_input
 from ..measure import quantities
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="PreTrainedModel")
 
 PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
-SHOWN = 4  # names of tensors in one message
 FLOATS = frozenset({"BF16", "F16", "F32", "F64"})  # as safetensors calls them
 
 
@@ -193,7 +192,7 @@ def check_types(types: dict[str, str], where: object) -> None:
     if wrong:
         raise UserError(
             f"{where} holds {len(wrong)} weights as integers or in 8 bits, and its config.json "
-            f"says no quantization that gives their scales: {_names(wrong)}. Save the model in "
+            f"says no quantization that gives their scales: {listed(wrong)}. Save the model in "
             "float32, float16 or bfloat16."
         )
 
@@ -209,7 +208,7 @@ def check_weights(
     missing = sorted(name for name in info["missing_keys"] if not name.startswith(optional))
     if missing:
         raise UserError(
-            f"{where} lacks {len(missing)} of the model's tensors: {_names(missing)}. Copy the "
+            f"{where} lacks {len(missing)} of the model's tensors: {listed(missing)}. Copy the "
             "model again, or train it anew."
         )
     other_shape = [f"{name} {tuple(there)}" for name, there, _ in info["mismatched_keys"]]
@@ -217,14 +216,14 @@ def check_weights(
         raise UserError(
             f"{where} holds {quantities.count(len(other_shape), 'tensor')} of another shape "
             "than its configuration "
-            f"says: {_names(other_shape)}. Its config.json and its weights do not belong together."
+            f"says: {listed(other_shape)}. Its config.json and its weights do not belong together."
         )
     unused = [] if optional else sorted(info["unexpected_keys"])
     if unused:
         raise UserError(
             f"{where} holds {quantities.count(len(unused), 'tensor')} that its "
             "configuration has no use for: "
-            f"{_names(unused)}. Its config.json and its weights do not belong together."
+            f"{listed(unused)}. Its config.json and its weights do not belong together."
         )
     non_finite = [
         name
@@ -235,7 +234,7 @@ def check_weights(
         raise UserError(
             f"{where} has {quantities.count(len(non_finite), 'tensor')} with NaN or "
             "infinite values: "
-            f"{_names(non_finite)}. Use an earlier checkpoint."
+            f"{listed(non_finite)}. Use an earlier checkpoint."
         )
 
 
@@ -250,7 +249,3 @@ def quiet() -> Iterator[None]:
         yield
     finally:
         logging.set_verbosity(before)
-
-
-def _names(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")

@@ -7,7 +7,6 @@ checked when a config is built, in `config.py`.
 from __future__ import annotations
 
 import math
-import reprlib
 from typing import TYPE_CHECKING, get_args
 
 import torch
@@ -20,6 +19,7 @@ from ..core.decoder import CausalKind
 from ..core.encoder import Norm
 from ..core.positions import Positions
 from ..core.projection_kinds import PROJECTIONS, SHARINGS
+from ..errors import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,19 +31,6 @@ PROBLEMS = ("regression", "single_label_classification", "multi_label_classifica
 LARGEST_SIZE = 2**31 - 1
 MOST_LAYERS = 2**16  # each is built on its own, so an absurd number would take forever
 MOST_LABELS = 2**20  # each has a name in the configuration
-
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
-
-
-def shown(value: object) -> str:
-    """A value and its type, short and in one line."""
-    if isinstance(value, int) and abs(value).bit_length() > 64:
-        return f"about {'-' if value < 0 else ''}2**{abs(value).bit_length() - 1}"
-    text = " ".join(_SHORT.repr(value).split())
-    if value is None or isinstance(value, bool | int | float):
-        return text
-    return f"{text} ({type(value).__name__})"
 
 
 def boolean(name: str, value: object) -> None:

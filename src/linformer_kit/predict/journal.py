@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 
 from ..artifact import digest, hashed, json_bytes, write_atomic
 from ..data.counts import share
-from ..errors import UserError, user_input
+from ..errors import UserError, shown, user_input
 from ..measure import quantities
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Journal:
                 if there.get(name) != job[name]:
                     raise UserError(
                         f"{out} holds the answers of another job: {name} is "
-                        f"{_short(there.get(name))} there and {_short(job[name])} here. "
+                        f"{shown(there.get(name))} there and {shown(job[name])} here. "
                         f"{NAME_ANOTHER}"
                     )
             journal.position = int(known["position"])
@@ -228,8 +228,3 @@ def _is_empty(path: Path) -> bool:
     except FileNotFoundError:
         return False
     return stat.S_ISREG(status.st_mode) and not status.st_size
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 80 else text[:77] + "..."

@@ -27,7 +27,7 @@ from ..data.overflow import (
     most_central,
 )
 from ..data.tokenizer import frame_of
-from ..errors import UserError, user_input
+from ..errors import UserError, cut, user_input
 from ..evaluate.translations import room
 from ..models.extend import extended_length
 from ..models.load import quiet
@@ -186,7 +186,7 @@ class FillMask(TaskPredictor):
         ids = self.tokens(text, bounds).ids
         places = np.flatnonzero(np.asarray(ids) == self.tokenizer.mask_token_id)
         if not len(places):
-            raise UserError(f"the text must hold {self.tokenizer.mask_token}: got {_short(text)}.")
+            raise UserError(f"the text must hold {self.tokenizer.mask_token}: got {cut(text)!r}.")
         pieces = self.overflow.pieces(len(ids))
         home = most_central(pieces, places)
         used = sorted({int(piece) for piece in home if piece >= 0})
@@ -406,12 +406,8 @@ def _boundaries(text: str, encoding: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _features(text: str, width: int) -> np.ndarray:
     rule = f"the input must be a JSON list of positions with {width} finite number(s) each"
-    with user_input(f"{rule}: got {_short(text)}"):
+    with user_input(f"{rule}: got {cut(text)!r}"):
         values = features_of(json.loads(text))
         if values.shape[1] != width:
             raise ValueError(f"it has {values.shape[1]} at each position")
         return values
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) < 60 else text[:57] + "...")

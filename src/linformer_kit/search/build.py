@@ -15,7 +15,7 @@ import numpy as np
 
 from ..artifact import digest
 from ..data import files
-from ..errors import UserError, reason_of, user_input
+from ..errors import UserError, listed, reason_of, user_input
 from .embedder import OVERLAP, tokens_of
 from .folder import (
     INDEX,
@@ -29,8 +29,6 @@ from .index import EXACT, KIND, VERSION, Index, new_graph
 
 if TYPE_CHECKING:
     from .embedder import Embedder
-
-SHOWN = 5
 
 
 @dataclass
@@ -250,7 +248,7 @@ def _check_removals(folder: Path, old: Index, documents: Path, found: list[Docum
     if 2 * len(gone) > len(before):
         raise UserError(
             f"{len(gone):,} of the {len(before):,} documents of the index {folder} are gone from "
-            f"{documents} ({_some(gone)}): nothing is changed. If they are to be removed from the "
+            f"{documents} ({listed(gone)}): nothing is changed. If they are to be removed from the "
             "index, give --allow-removals; otherwise name another index with --out."
         )
 
@@ -263,14 +261,14 @@ def _survey(folder: Path, say: Callable[[str], None], *, follow_links: bool) -> 
     if leaving:
         names = [path.relative_to(folder).as_posix() for path in sorted(leaving)]
         say(
-            f"{len(names):,} links lead out of {folder} and are not followed: {_some(names)}. Give "
-            "--follow-links to read what they lead to."
+            f"{len(names):,} links lead out of {folder} and are not followed: {listed(names)}. "
+            "Give --follow-links to read what they lead to."
         )
     others = [path.name for path in every if files.kind_of(path) not in files.TEXT_SUFFIXES]
     if others:
         count = f"{len(others):,} of {len(every):,} files"
         suffixes = ", ".join(files.TEXT_SUFFIXES)
-        say(f"{count} are not read, for they end in none of {suffixes}: {_some(others)}")
+        say(f"{count} are not read, for they end in none of {suffixes}: {listed(others)}")
     found = []
     for path in every:
         if files.kind_of(path) in files.TEXT_SUFFIXES:
@@ -291,10 +289,6 @@ def _text(name: str, path: Path) -> tuple[str, Document]:
     text = files.whole(path, files.Limits())
     content = text.encode("utf-8")
     return text, Document(name, path, digest(content), len(content))
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
 
 
 def _write_graph(path: Path, vectors: np.ndarray) -> None:

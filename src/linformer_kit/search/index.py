@@ -14,7 +14,7 @@ import numpy as np
 
 from ..artifact import digest
 from ..data import files
-from ..errors import UserError, user_input
+from ..errors import UserError, shown, user_input
 from .folder import (
     ARRAYS,
     INDEX,
@@ -194,12 +194,12 @@ def _check_about(about: dict[str, Any]) -> None:
     paths = set()
     for one in _value(about, "documents", list):
         if not isinstance(one, dict):
-            raise ValueError(f"documents must hold objects: got {_short(one)}")
+            raise ValueError(f"documents must hold objects: got {shown(one)}")
         _value(one, "digest", str)
         _value(one, "tokens", int)
         path = Path(_value(one, "path", str))
         if path.is_absolute() or ".." in path.parts or path in paths:
-            raise ValueError(f"each path must be one below the documents: got {_short(one)}")
+            raise ValueError(f"each path must be one below the documents: got {shown(one)}")
         paths.add(path)
 
 
@@ -214,13 +214,8 @@ def _value(holder: dict[str, Any], name: str, kind: Any) -> Any:
     )
     if not good or (kind is str and "\0" in value):
         words = {str: "text", int: "a number from 1 on", dict: "an object", list: "a list"}
-        raise ValueError(f"{name} must be {words[kind]}: got {_short(value)}")
+        raise ValueError(f"{name} must be {words[kind]}: got {shown(value)}")
     return value
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def new_graph(size: int) -> Any:

@@ -10,6 +10,7 @@ from pydantic_core import from_json
 from ..config import limits
 from ..config.answer_options import TEMPERATURES, check_temperature
 from ..config.on_overflow import OnOverflow  # noqa: TC001  (pydantic reads it)
+from ..errors import cut
 from .api_errors import ApiError, invalid
 
 Body = TypeVar("Body", bound="RequestBody")
@@ -240,13 +241,8 @@ def refused(error: ValidationError) -> ApiError:
     found = error.errors(include_url=False, include_context=False, include_input=False)
     places: dict[str, str] = {}
     for each in found:
-        name = str(each["loc"][0]) if each["loc"] else "body"
+        name = ascii(str(each["loc"][0]))[1:-1] if each["loc"] else "body"
         places.setdefault(name, each["msg"].removeprefix("Value error, "))
     param = next(iter(places))
-    shown = "; ".join(f"{_short(name)}: {text}" for name, text in list(places.items())[:3])
-    return invalid(shown[:500], param=_short(param))
-
-
-def _short(name: str) -> str:
-    text = ascii(name)[1:-1]
-    return text if len(text) <= 60 else text[:57] + "..."
+    shown = "; ".join(f"{cut(name)}: {text}" for name, text in list(places.items())[:3])
+    return invalid(shown[:500], param=cut(param))
