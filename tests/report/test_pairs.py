@@ -50,6 +50,8 @@ def test_runs_that_differ_in_anything_else_are_not_compared(tmp_path, change):
         {"model__sharing": "kv"},
         {"data__cache": "elsewhere"},
         {"train__threads": 2},
+        {"train__sequence_parallel": 2},
+        {"train__scratch": "elsewhere"},
         {"run": "moved"},
     ],
 )

@@ -105,18 +105,27 @@ def difference(metric: str, ours: Sequence[float], theirs: Sequence[float]) -> D
     return Difference(metric, mean(ours), mean(theirs), _quantile(len(apart) - 1) * error)
 
 
-def not_left(group: Group, who: str) -> str | None:
+def not_left(
+    who: str, metric: str, scores: Record, baseline: Record | None, *, where: str = ""
+) -> str | None:
+    """That a run has not left its baseline; None if it has, or if the baseline is not known."""
+    if baseline is None or baseline["left"]:
+        return None
+    known = baseline["metrics"].get(metric)
+    beside = "" if known is None else f" ({metric} {scores[metric]:.4g}, baseline {known:.4g})"
+    return f"{who} has not left the baseline{where}{beside}"
+
+
+def _unjudged(group: Group, who: str) -> str | None:
     """Why there is no verdict on the runs of a variant; None if all have left the baseline."""
     for seed, run in group.runs.items():
-        baseline = run.get("baseline")
-        if baseline is None:
+        if run.get("baseline") is None:
             return f"the baseline of {who} is not known"
-        if not baseline["left"]:
-            name = MAIN_METRIC[run["task"]]
-            where = f" with seed {seed}" if len(group.runs) > 1 else ""
-            reached = f"{name} {run['metrics'][name]:.4g}"
-            known = f"baseline {baseline['metrics'][name]:.4g}"
-            return f"{who} has not left the baseline{where} ({reached}, {known})"
+        where = f" with seed {seed}" if len(group.runs) > 1 else ""
+        metric = MAIN_METRIC[run["task"]]
+        reason = not_left(who, metric, run["metrics"], run["baseline"], where=where)
+        if reason is not None:
+            return reason
     return None
 
 
@@ -127,7 +136,7 @@ def _sentence(group: Group, vanilla: Group | None, metrics: Sequence[str]) -> st
     costs = _costs(group.first, vanilla.first)
     if not shared:
         return f"no verdict: nothing was evaluated; {costs}"
-    reason = not_left(vanilla, "vanilla") or not_left(group, "this variant")
+    reason = _unjudged(vanilla, "vanilla") or _unjudged(group, "this variant")
     if reason is not None:
         return f"no verdict: {reason}; {_figures(group, vanilla, shared)}; {costs}"
     if group.runs.keys() != vanilla.runs.keys():

@@ -1,9 +1,9 @@
 """Which runs are comparable, and the sentence about them.
 
 Two runs are compared if they are equal in everything but the attention: in all of config.yaml
-except the keys of `ATTENTION` and where files are kept, in the digest of their data, and in the
-part they were evaluated on. Seeds are compared pairwise, as in `linformer compare`, by the rules
-of its verdict: see `compare/verdict.py`.
+except the keys of `ATTENTION` and what may change when a run is resumed, in the digest of their
+data, and in the part they were evaluated on. Seeds are compared pairwise, as in `linformer
+compare`, by the rules of its verdict: see `compare/verdict.py`.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import json
 import statistics
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..compare.verdict import difference
+from ..compare.verdict import difference, not_left
 from ..metrics.tasks import LOWER_IS_BETTER, MAIN_METRIC
+from ..runs.folder import MAY_CHANGE, settings_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,10 +26,7 @@ ATTENTION = (
     "global_tokens", "decoder_window",
     "context_projection", "context_k", "context_sharing",
 )  # fmt: skip
-PLACES = (
-    ("run",), ("seed",), ("data", "cache"), ("train", "keep"), ("train", "keep_memory"),
-    ("train", "threads"), ("train", "workers"),
-)  # fmt: skip
+NOT_COMPARED = MAY_CHANGE | {"seed"} | {f"model.{name}" for name in ATTENTION}
 
 
 class Pair(NamedTuple):
@@ -49,17 +47,9 @@ def comparable(run: Run) -> str | None:
     """A key that is equal for runs that differ only in attention and seed; None if unknown."""
     if not run.config or run.part is None or run.task not in MAIN_METRIC:
         return None
-    values: dict[str, Any] = {
-        name: value for name, value in run.config.items() if (name,) not in PLACES
-    }
-    for name, section in values.items():
-        if isinstance(section, dict):
-            left_out = {key for place, *rest in PLACES if place == name for key in rest}
-            left_out |= set(ATTENTION) if name == "model" else set()
-            values[name] = {key: v for key, v in section.items() if key not in left_out}
     try:
         _canonical([_attention(run), run.config.get("seed")])
-        return _canonical([values, run.part])
+        return _canonical([settings_of(run.config, NOT_COMPARED), run.part])
     except (TypeError, ValueError, RecursionError):  # keys that are not text, in a damaged file
         return None
 
@@ -134,11 +124,9 @@ def _no_verdict(pair: Pair) -> str | None:
     """Why the difference cannot be judged; None if it can."""
     for who, runs in (("the vanilla Transformer", pair.theirs), ("the Linformer", pair.ours)):
         for run in runs:
-            if run.baseline is not None and not run.baseline["left"]:
-                known = run.baseline["metrics"].get(pair.score)
-                reached = f"{pair.score.replace('_', ' ')} {run.scores[pair.score]:.4g}"
-                beside = "" if known is None else f" ({reached}, baseline {known:.4g})"
-                return f"{who} has not left the baseline{beside}"
+            reason = not_left(who, pair.score, run.scores, run.baseline)
+            if reason is not None:
+                return reason.replace(pair.score, pair.score.replace("_", " "))
     if len(pair.ours) < 2:
         return "one seed is not enough"
     if any(run.baseline is None for run in (*pair.ours, *pair.theirs)):

@@ -42,7 +42,7 @@ from ..errors import UserError, user_input
 from .models import MODELS, checkpoint_folders, clean_checkpoints, model_folder, step_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Container, Iterable, Iterator
 
     from ..config.schema import RunConfig
 
@@ -142,7 +142,7 @@ class RunFolder(ArtifactFolder):
             there = yaml_text.parse(self.config_file.read_text(encoding="utf-8"))
         with suppress(UserError):  # keys that are newer than the run have their defaults there
             there = configs.resolved(configs.check(there, where=str(self.config_file)))
-        found = difference(_flat(there), _flat(configs.resolved(config)))
+        found = difference(settings_of(there), settings_of(configs.resolved(config)))
         if found:
             raise UserError(
                 f"{self.path} holds a run of another configuration: {found}. "
@@ -342,13 +342,17 @@ def _sources(source: Any) -> Iterable[str]:
     return source if isinstance(source, list) else (source.source, source.target)
 
 
-def _flat(values: Any, place: str = "") -> dict[str, Any]:
-    """The values of a configuration that must be the same to resume, by the paths of their keys."""
-    if place in MAY_CHANGE:
+def settings_of(
+    values: Any, without: Container[str] = MAY_CHANGE, place: str = ""
+) -> dict[str, Any]:
+    """The values of a configuration by the paths of their keys: those that decide what is computed,
+    or all but `without`.
+    """
+    if place in without:
         return {}
     if not isinstance(values, dict):
         return {place: values}
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        flat |= _flat(value, f"{place}.{name}" if place else str(name))
+        flat |= settings_of(value, without, f"{place}.{name}" if place else str(name))
     return flat
