@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from linformer_kit.bench import script_results as results
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
-from linformer_kit.bench.gemm import gemm
-from linformer_kit.bench.settings import Settings, check_heads, check_memory
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
 from linformer_kit.core.decoder import LinformerDecoder
 from linformer_kit.core.encoder import LinformerEncoder
+from linformer_kit.evidence.bench import script_results as results
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import GEMM_SIZE, Benchmark
+from linformer_kit.evidence.bench.gemm import gemm
+from linformer_kit.evidence.bench.settings import Settings, check_heads, check_memory
 from linformer_kit.measure.cells import Cell
 from linformer_kit.measure.step import layer_step
 from linformer_kit.measure.timing import Say, alternate, fixed_threads

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import Benchmark
-from linformer_kit.bench.settings import Settings, check_heads, check_memory
-from linformer_kit.bench.views import Column, Results, Table
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
 from linformer_kit.core.causal import CausalLinformerAttention
 from linformer_kit.core.full_causal import CausalFullAttention
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import Benchmark
+from linformer_kit.evidence.bench.settings import Settings, check_heads, check_memory
+from linformer_kit.evidence.bench.views import Column, Results, Table
 from linformer_kit.measure import quantities
 from linformer_kit.measure.cells import Cell
 from linformer_kit.measure.step import layer_step

@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import torch
 from transformers.generation.streamers import BaseStreamer
 
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import Benchmark
-from linformer_kit.bench.results import megabytes
-from linformer_kit.bench.settings import Settings, check_heads
-from linformer_kit.bench.views import Column, Results, Table
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import Benchmark
+from linformer_kit.evidence.bench.results import megabytes
+from linformer_kit.evidence.bench.settings import Settings, check_heads
+from linformer_kit.evidence.bench.views import Column, Results, Table
 from linformer_kit.measure import quantities
 from linformer_kit.measure.cells import Cell, memory_result
 from linformer_kit.measure.memory import Work

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING
 import torch
 
 from linformer_kit import LinformerEncoder, keep_memory
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import Benchmark
-from linformer_kit.bench.results import megabytes
-from linformer_kit.bench.settings import Point, Settings
-from linformer_kit.bench.views import Column, Results, Table
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import Benchmark
+from linformer_kit.evidence.bench.results import megabytes
+from linformer_kit.evidence.bench.settings import Point, Settings
+from linformer_kit.evidence.bench.views import Column, Results, Table
 from linformer_kit.measure import quantities
 from linformer_kit.measure.cells import Cell
 

@@ -10,13 +10,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import Benchmark
-from linformer_kit.bench.settings import Settings, check_memory
-from linformer_kit.bench.views import Column, Results, Table
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
 from linformer_kit.errors import UserError
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import Benchmark
+from linformer_kit.evidence.bench.settings import Settings, check_memory
+from linformer_kit.evidence.bench.views import Column, Results, Table
 from linformer_kit.measure import quantities
 
 if TYPE_CHECKING:

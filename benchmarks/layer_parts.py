@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
-from linformer_kit.bench.gemm import gemm, gemm_flops
-from linformer_kit.bench.settings import Point, Settings
-from linformer_kit.bench.views import Column, Results, Table
 from linformer_kit.cli.bench import main
 from linformer_kit.config import limits
 from linformer_kit.core.cpu.flash import FLASH_BACKWARD, FLASH_FORWARD
 from linformer_kit.core.plain_sdpa import split_heads
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import GEMM_SIZE, Benchmark
+from linformer_kit.evidence.bench.gemm import gemm, gemm_flops
+from linformer_kit.evidence.bench.settings import Point, Settings
+from linformer_kit.evidence.bench.views import Column, Results, Table
 from linformer_kit.measure import quantities
 from linformer_kit.measure.cells import Cell
 from linformer_kit.measure.timing import Say, Timing, alternate, fixed_threads

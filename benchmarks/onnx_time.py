@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import Benchmark
-from linformer_kit.bench.settings import Settings, check_heads, check_memory
-from linformer_kit.bench.views import Results, Table, short_note
 from linformer_kit.cli.bench import main
 from linformer_kit.core.decoder import LinformerDecoder
 from linformer_kit.core.encoder import LinformerEncoder
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import Benchmark
+from linformer_kit.evidence.bench.settings import Settings, check_heads, check_memory
+from linformer_kit.evidence.bench.views import Results, Table, short_note
 from linformer_kit.export import NEEDED, require
 from linformer_kit.measure import quantities
 from linformer_kit.measure.cells import Cell

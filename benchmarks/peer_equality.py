@@ -19,8 +19,8 @@ from linformer_kit.core.projection import LinearProjection
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from linformer_kit.bench.settings import Point
     from linformer_kit.core.projection_kinds import ProjectionKind, Sharing
+    from linformer_kit.evidence.bench.settings import Point
 
 
 def largest_difference(name: str, point: Point, *, seed: int) -> float | None:

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from linformer_kit.bench.implementations import IMPLEMENTATIONS, KIT
 from linformer_kit.core.encoder import LinformerEncoder
+from linformer_kit.evidence.bench.implementations import IMPLEMENTATIONS, KIT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from linformer_kit.bench.settings import Point
+    from linformer_kit.evidence.bench.settings import Point
 
 
 class Peer(NamedTuple):

@@ -16,12 +16,12 @@ import torch
 
 from benchmarks.peer_equality import COPIES, largest_difference
 from benchmarks.peer_models import PEERS, build
-from linformer_kit.bench import script_results as results
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import Benchmark
-from linformer_kit.bench.implementations import KIT, make_input, missing, small
-from linformer_kit.bench.settings import Point, Settings, check_includes
 from linformer_kit.cli.bench import main
+from linformer_kit.evidence.bench import script_results as results
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import Benchmark
+from linformer_kit.evidence.bench.implementations import KIT, make_input, missing, small
+from linformer_kit.evidence.bench.settings import Point, Settings, check_includes
 from linformer_kit.measure.cells import Cell, memory_cell
 from linformer_kit.measure.memory import Work
 from linformer_kit.measure.step import layer_step

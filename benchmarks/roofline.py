@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import torch
 import torch.nn.functional as F
 
-from linformer_kit.bench import script_results as results
-from linformer_kit.bench import settings as options
-from linformer_kit.bench.catalog import GEMM_SIZE, Benchmark
-from linformer_kit.bench.gemm import gemm, gemm_flops, step_flops
-from linformer_kit.bench.implementations import KIT, build, make_input
-from linformer_kit.bench.settings import Point, Settings, check_memory
 from linformer_kit.cli.bench import main
 from linformer_kit.core.cpu.blocks import rows_in_block
+from linformer_kit.evidence.bench import script_results as results
+from linformer_kit.evidence.bench import settings as options
+from linformer_kit.evidence.bench.catalog import GEMM_SIZE, Benchmark
+from linformer_kit.evidence.bench.gemm import gemm, gemm_flops, step_flops
+from linformer_kit.evidence.bench.implementations import KIT, build, make_input
+from linformer_kit.evidence.bench.settings import Point, Settings, check_memory
 from linformer_kit.measure.cells import Cell
 from linformer_kit.measure.step import layer_step
 from linformer_kit.measure.timing import Say, alternate, fixed_threads

@@ -26,9 +26,9 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 
-from linformer_kit.analysis.needle import NeedleOptions, needle_test
 from linformer_kit.convert.conversion import Conversion, run_conversion
 from linformer_kit.data.builtin.needle import haystack, needles
+from linformer_kit.evidence.analysis.needle import NeedleOptions, needle_test
 from linformer_kit.measure.machine import describe
 from linformer_kit.search.build import update
 from linformer_kit.search.embedder import Embedder

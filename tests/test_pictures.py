@@ -13,10 +13,10 @@ pytest.importorskip("datasets")
 
 from docs._site.pictures import DOCS, REPORT, TEXTS, Texts, figures, report_page, texts
 
-from linformer_kit.analysis.spectrum_view import in_words
+from linformer_kit.evidence.analysis.spectrum_view import in_words
+from linformer_kit.evidence.report.collect import collect
+from linformer_kit.evidence.report.sections import answer, highlights
 from linformer_kit.measure.records import read_records
-from linformer_kit.report.collect import collect
-from linformer_kit.report.sections import answer, highlights
 
 KEPT = json.loads(TEXTS.read_text(encoding="utf-8"))
 STALE = "a picture says what the code no longer says: run `make pictures` and look at it"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from .report.test_page import browser  # noqa: F401  (a fixture; playwright)
+from .evidence.report.test_page import browser  # noqa: F401  (a fixture; playwright)
 
 ROOT = Path(__file__).parents[1]
 

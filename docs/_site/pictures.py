@@ -13,20 +13,20 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from linformer_kit.analysis import needle_view
-from linformer_kit.bench.results import GROWTH
 from linformer_kit.compare.plots import plots
-from linformer_kit.compare.verdict import groups_of
-from linformer_kit.figures.figure import BarChart, HeatMap, Panels
-from linformer_kit.figures.pictures import pictures
+from linformer_kit.evidence.analysis import needle_view
+from linformer_kit.evidence.bench.results import GROWTH
+from linformer_kit.evidence.figures.figure import BarChart, HeatMap, Panels
+from linformer_kit.evidence.figures.pictures import pictures
+from linformer_kit.evidence.report.collect import collect
+from linformer_kit.evidence.report.verdict import groups_of
+from linformer_kit.evidence.report.write import write_report
 from linformer_kit.measure.records import read_records
-from linformer_kit.report.collect import collect
-from linformer_kit.report.write import write_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from linformer_kit.figures.figure import Figure
+    from linformer_kit.evidence.figures.figure import Figure
 
 DOCS = Path(__file__).parents[1]
 TEXTS = DOCS / "pictures/texts.json"
@@ -107,7 +107,7 @@ def draw_report(browser_path: str) -> tuple[bytes, list[str]]:
 
 
 def main() -> None:
-    from tests.report.test_page import browser_path
+    from tests.evidence.report.test_page import browser_path
 
     found = browser_path()
     if found is None:

@@ -26,11 +26,11 @@ from benchmarks import (
     roofline,
     slot_choices,
 )
-from linformer_kit.bench.gemm import step_flops
-from linformer_kit.bench.implementations import build as build_encoder
-from linformer_kit.bench.settings import Point
 from linformer_kit.cli.bench import main
 from linformer_kit.core.causal import CausalLinformerAttention
+from linformer_kit.evidence.bench.gemm import step_flops
+from linformer_kit.evidence.bench.implementations import build as build_encoder
+from linformer_kit.evidence.bench.settings import Point
 from linformer_kit.measure.records import read_records
 
 POINT = Point(dim=32, num_heads=4, k=16, length=64, depth=2)

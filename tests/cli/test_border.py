@@ -189,7 +189,7 @@ def test_records_that_cannot_be_written_are_one_line(tmp_path, before, folder, m
         parent.chmod(0o755)
     out = tmp_path / folder / "records.jsonl"
     code = (
-        "from linformer_kit.bench import growth\n"
+        "from linformer_kit.evidence.bench import growth\n"
         "growth.memory_result = lambda *a, **k: {'note': None}\n"
         f"{before}"
         "from linformer_kit.cli import main\n"

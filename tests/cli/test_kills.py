@@ -22,7 +22,7 @@ GROWTH = ["bench", "growth", "--no-full", *SIZES, *LENGTHS]
 
 def without_memory(given=None):
     """It is measured in processes of its own, which takes seconds."""
-    from linformer_kit.bench import growth
+    from linformer_kit.evidence.bench import growth
 
     growth.memory_result = lambda *args, **more: {"note": None}
 

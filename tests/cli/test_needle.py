@@ -10,7 +10,7 @@ import torch
 from linformer_kit.config.load import load
 from linformer_kit.train.run import train
 
-from ..analysis.test_spectrum import save_bert
+from ..evidence.analysis.test_spectrum import save_bert
 from ..search.conftest import save_model
 from ..train import tiny
 from .test_main import run as command

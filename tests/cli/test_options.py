@@ -8,12 +8,12 @@ import typing
 import pytest
 
 from benchmarks import budget, keras_time, onnx_time, peers, roofline
-from linformer_kit.bench.catalog import BENCHMARKS
 from linformer_kit.cli.app import app
 from linformer_kit.cli.bench import command, main
 from linformer_kit.cli.options import names, whole_numbers
 from linformer_kit.config import limits
 from linformer_kit.errors import UserError
+from linformer_kit.evidence.bench.catalog import BENCHMARKS
 
 from .test_main import run as run_linformer
 

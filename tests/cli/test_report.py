@@ -7,9 +7,9 @@ import pytest
 from linformer_kit.cli import main
 from linformer_kit.measure.records import read_records
 
-from ..analysis.test_heads import save_linformer
-from ..analysis.test_spectrum import save_bert, text
-from ..report.evidence import all_records, write_records
+from ..evidence.analysis.test_heads import save_linformer
+from ..evidence.analysis.test_spectrum import save_bert, text
+from ..evidence.report.evidence import all_records, write_records
 
 __all__ = ["text"]  # a fixture
 

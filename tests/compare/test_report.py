@@ -10,7 +10,7 @@ import pytest
 
 from linformer_kit.compare.plots import ordered, plot_names, plots
 from linformer_kit.compare.report import report, spread, summaries
-from linformer_kit.compare.verdict import groups_of
+from linformer_kit.evidence.report.verdict import groups_of
 
 from .records import record
 

@@ -7,8 +7,9 @@ import re
 
 import pytest
 
-from linformer_kit.compare.variants import is_vanilla, variants
+from linformer_kit.compare.variants import variants
 from linformer_kit.errors import UserError
+from linformer_kit.evidence.report.verdict import is_vanilla
 
 SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,119}")
 

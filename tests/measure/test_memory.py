@@ -52,7 +52,7 @@ def test_a_child_that_takes_too_long_is_ended():
 def test_a_step_of_a_layer_takes_what_its_tensors_take():
     length, dim = 8192, 64
     peak = peak_memory(
-        "linformer_kit.bench.implementations:memory_of_step",
+        "linformer_kit.evidence.bench.implementations:memory_of_step",
         {
             "model": "linformer-pytorch",
             "layer": "attention",

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from linformer_kit import LinformerEncoder
-from linformer_kit.bench.gemm import plans_of
-from linformer_kit.bench.implementations import IMPLEMENTATIONS, build, make_input
-from linformer_kit.bench.settings import Point
 from linformer_kit.core.cost import encoder_flops
 from linformer_kit.core.feedforward import FeedForward
+from linformer_kit.evidence.bench.gemm import plans_of
+from linformer_kit.evidence.bench.implementations import IMPLEMENTATIONS, build, make_input
+from linformer_kit.evidence.bench.settings import Point
 from linformer_kit.measure.step import TrainingStep, count_flops, layer_step
 
 POINT = Point(dim=8, num_heads=2, k=2, length=6)

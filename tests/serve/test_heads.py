@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from linformer_kit.analysis.encoders import load_encoder
-from linformer_kit.analysis.heads import HeadsOptions, analyse_head
+from linformer_kit.evidence.analysis.encoders import load_encoder
+from linformer_kit.evidence.analysis.heads import HeadsOptions, analyse_head
 from linformer_kit.models import LinformerConfig, LinformerForEmbedding
 from linformer_kit.models.load import load_tokenizer
 from linformer_kit.serve.models import ServedModel

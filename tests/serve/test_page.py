@@ -12,7 +12,7 @@ from linformer_kit.config.load import load
 from linformer_kit.serve.models import load_models
 from linformer_kit.train.run import train
 
-from ..report.test_page import browser  # noqa: F401  (a fixture)
+from ..evidence.report.test_page import browser  # noqa: F401  (a fixture)
 from ..train import tiny
 from .servers import local, wait_for
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ..report.test_page import browser  # noqa: F401  (a fixture)
+from ..evidence.report.test_page import browser  # noqa: F401  (a fixture)
 from .test_heads import SENTENCE, heads_server, window_folder  # noqa: F401  (fixtures)
 from .test_page import Tab, faults, percent
 

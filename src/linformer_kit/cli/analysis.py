@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from ..analysis.texts import check_text
 from ..config import limits
 from ..errors import user_input
+from ..evidence.analysis.texts import check_text
 from .bench import check_out, open_records, print_plainly, progress_line, tell_where
 from .libraries import silence_libraries
 from .options import Seed, Threads
 from .sheets import show_sheets
 
 if TYPE_CHECKING:
-    from ..figures.sheet import Sheet
+    from ..evidence.figures.sheet import Sheet
     from ..measure.records import RecordFile
 
 Texts = Annotated[
@@ -48,10 +48,10 @@ def spectrum(
 ) -> None:
     """Is the attention of an encoder low rank? The paper's Figure 1, and a k for each layer."""
     _check_inputs(text, out)
-    from ..analysis import spectrum_view
-    from ..analysis.encoders import load_encoder
-    from ..analysis.spectrum import SpectrumOptions
-    from ..analysis.spectrum import spectrum as measure
+    from ..evidence.analysis import spectrum_view
+    from ..evidence.analysis.encoders import load_encoder
+    from ..evidence.analysis.spectrum import SpectrumOptions
+    from ..evidence.analysis.spectrum import spectrum as measure
     from ..measure.machine import describe
     from ..measure.timing import fixed_threads
 
@@ -88,9 +88,9 @@ def heads(
 ) -> None:
     """What a head of a Linformer attends to: the n x k weights, E, and what each row looks at."""
     _check_inputs(text, out)
-    from ..analysis import heads_view
-    from ..analysis.encoders import load_encoder
-    from ..analysis.heads import HeadsOptions, analyse_head
+    from ..evidence.analysis import heads_view
+    from ..evidence.analysis.encoders import load_encoder
+    from ..evidence.analysis.heads import HeadsOptions, analyse_head
     from ..measure.machine import describe
     from ..measure.timing import fixed_threads
 

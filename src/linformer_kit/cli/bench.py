@@ -16,8 +16,8 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from ..bench.catalog import BENCHMARKS, Benchmark
 from ..errors import user_input
+from ..evidence.bench.catalog import BENCHMARKS, Benchmark
 from ..measure import quantities
 from ..measure.records import Record, RecordFile, check_appendable, read_records
 from .exit_codes import STOPPED

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..analysis.texts import check_text
 from ..config import limits
 from ..errors import UserError, user_input
+from ..evidence.analysis.texts import check_text
 from .bench import progress_line
 from .exit_codes import STOPPED
 from .libraries import install_hint, silence_libraries
@@ -161,7 +161,7 @@ def convert(
             typer.echo(rehearse(job, out, say=typer.echo))
             return
         if report is not None:
-            from ..report.conversion import check_page
+            from ..evidence.report.conversion import check_page
 
             check_page(report)
         record = run_conversion(job, out, say=typer.echo, save_every=save_every)
@@ -189,7 +189,7 @@ def _write_page(
     from rich.console import Console
 
     from ..convert.measurements import measured
-    from ..report.conversion import write_page
+    from ..evidence.report.conversion import write_page
 
     if timing:
         typer.echo("measuring time and memory for the page; --no-timing leaves this out")

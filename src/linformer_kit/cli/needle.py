@@ -41,8 +41,8 @@ def needle(
     check_out(out)
     import torch
 
-    from ..analysis import needle_view
-    from ..analysis.needle import NeedleOptions, needle_test
+    from ..evidence.analysis import needle_view
+    from ..evidence.analysis.needle import NeedleOptions, needle_test
     from ..measure.machine import describe
     from ..search.embedder import Embedder
 
@@ -71,8 +71,8 @@ def needle(
 
 def _model(path: Path, which: str, on_overflow: str | None) -> tuple[Path, "OnOverflow"]:
     """The folder of the model, and how it reads what is too long for it."""
-    from ..analysis.needle import POLICIES
     from ..config.on_overflow import policy_for
+    from ..evidence.analysis.needle import POLICIES
     from ..runs.folder import RunFolder
 
     asked = next((one for one in POLICIES if one == on_overflow), None)

@@ -23,9 +23,9 @@ def report(
 ) -> None:
     """One page of all that was measured and trained: what is saved, and does it hold?"""
     try:
-        from ..bench.results import headline
-        from ..report.collect import collect
-        from ..report.write import TITLE, write_report
+        from ..evidence.bench.results import headline
+        from ..evidence.report.collect import collect
+        from ..evidence.report.write import TITLE, write_report
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("jinja2", "matplotlib", "plotly"):
             raise

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from ..figures.sheet import Sheet
+    from ..evidence.figures.sheet import Sheet
 
 
 def show_sheets(console: Console, sheets: Sequence[Sheet]) -> None:

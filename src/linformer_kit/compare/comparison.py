@@ -13,6 +13,7 @@ from ..artifact import digest
 from ..config import load as configs
 from ..data.prepare import prepare
 from ..errors import UserError, user_input
+from ..evidence.report.verdict import is_vanilla, without_effect
 from ..metrics.tasks import numbers
 from ..train.run import train
 from ..training.layout import world
@@ -21,7 +22,7 @@ from .baseline import Baseline, baseline
 from .folder import README, RECORDS, ComparisonFolder
 from .plots import plot_names
 from .report import WRITTEN_BY, report, summaries
-from .variants import Variant, is_vanilla, variants, without_effect
+from .variants import Variant, variants
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

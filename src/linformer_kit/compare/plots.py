@@ -6,15 +6,15 @@ import statistics
 from typing import TYPE_CHECKING
 
 from ..core.projection_kinds import PROJECTIONS, SHARINGS
-from ..figures.figure import OTHERS, OURS, VANILLA, Axis, Chart, Line, Panels
+from ..evidence.figures.figure import OTHERS, OURS, VANILLA, Axis, Chart, Line, Panels
+from ..evidence.report.verdict import MAKES_FULL
 from .names import safe, short_keys
-from .variants import MAKES_FULL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ..figures.figure import Scale
-    from .verdict import Group
+    from ..evidence.figures.figure import Scale
+    from ..evidence.report.verdict import Group
 
 COLOURS = (*OURS[:2], *OTHERS)
 METRICS = ("perplexity", "bits_per_byte", "f1", "ndcg@10", "accuracy", "macro_f1")

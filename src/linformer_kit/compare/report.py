@@ -5,18 +5,18 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING
 
-from ..figures.pictures import pictures
-from ..figures.sheet import Sheet, entries
-from ..figures.text import for_markdown
+from ..evidence.figures.pictures import pictures
+from ..evidence.figures.sheet import Sheet, entries
+from ..evidence.figures.text import for_markdown
+from ..evidence.report.verdict import groups_of, verdict
 from ..measure import quantities
 from .plots import plots
-from .verdict import groups_of, verdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ..evidence.report.verdict import Group
     from ..measure.records import Record
-    from .verdict import Group
 
 SHOWN = (
     "perplexity", "accuracy", "bits_per_byte", "f1", "precision", "recall", "macro_f1", "ndcg@10",

@@ -11,23 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import limits, yaml_text
 from ..errors import UserError, user_input
+from ..evidence.report.verdict import without_effect
 from .names import folder_names, short_keys
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# Keys that have no effect where nothing is compressed: such variants would be the same run twice.
-WITHOUT_EFFECT = {
-    ("model.projection", "full"): (
-        "model.k",
-        "model.sharing",
-        "model.keep_scale",
-        "model.window",
-        "model.global_tokens",
-    ),
-    ("model.causal_attention", "full"): ("model.num_slots", "model.decoder_window"),
-}
-MAKES_FULL = tuple(key for key, _ in WITHOUT_EFFECT)
 FIXED = ("run", "data.cache")  # where files are kept: not what is compared
 OPENING, CLOSING, QUOTES = "[{", "]}", "\"'"
 
@@ -95,22 +84,6 @@ def variants(vary: Sequence[str]) -> Variants:
         ],
         notes,
     )
-
-
-def without_effect(values: dict[str, Any]) -> set[str]:
-    """The keys that have no effect beside these values."""
-    found = (keys for (key, value), keys in WITHOUT_EFFECT.items() if values.get(key) == value)
-    return {key for keys in found for key in keys}
-
-
-def is_vanilla(task: str, model: dict[str, Any]) -> bool:
-    """Whether a model with these keys is the vanilla Transformer in all its parts."""
-    causal, context = model.get("causal_attention"), model.get("context_projection")
-    if task == "clm":
-        return causal == "full" or (causal is None and model.get("projection") == "full")
-    if model.get("projection") != "full":
-        return False
-    return task != "translate" or (causal in (None, "full") and context in (None, "full"))
 
 
 def _axis(vary: str, notes: list[str]) -> list[Setting]:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..analysis.encoders import TextEncoder
-from ..analysis.spectrum import SpectrumOptions, spectrum_of_pieces, suggested_k
 from ..errors import UserError
+from ..evidence.analysis.encoders import TextEncoder
+from ..evidence.analysis.spectrum import SpectrumOptions, spectrum_of_pieces, suggested_k
 from ..measure.machine import describe
 from .distillation import relative_error
 from .quality import spread

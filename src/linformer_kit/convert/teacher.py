@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from ..analysis.encoders import check_sizes
 from ..artifact import check_folder, follow_umask, json_bytes, write_atomic
 from ..errors import UserError, user_input
+from ..evidence.analysis.encoders import check_sizes
 from ..hub import require_hub
 from ..machine_memory import require_memory
 from ..models.load import (

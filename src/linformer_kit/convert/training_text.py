@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..analysis.encoders import with_ends
-from ..analysis.texts import lines_of
 from ..errors import UserError, user_input
+from ..evidence.analysis.encoders import with_ends
+from ..evidence.analysis.texts import lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

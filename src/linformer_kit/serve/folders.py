@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.encoders import longest_input
 from ..config.schema import RunConfig
 from ..convert.linformerized_folder import SETTINGS_FILE, load_linformerized, longest_swapped
 from ..data.iob import label_names, types_of
 from ..errors import UserError
+from ..evidence.analysis.encoders import longest_input
 from ..models.load import architectures, load_tokenizer
 from ..models.sentence_files import MODULES
 from ..runs.folder import RunFolder

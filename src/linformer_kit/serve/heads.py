@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from ..analysis.encoders import TextEncoder
-from ..analysis.heads import layers_with_matrix, look_at_head
-from ..analysis.tokens import token_texts
 from ..data.encode import encode_long
 from ..data.overflow import Overflow
+from ..evidence.analysis.encoders import TextEncoder
+from ..evidence.analysis.heads import layers_with_matrix, look_at_head
+from ..evidence.analysis.tokens import token_texts
 from .api_errors import invalid
 from .events import Json
 from .folders import SentenceModel

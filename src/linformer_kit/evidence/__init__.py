@@ -1,0 +1,1 @@
+"""What was measured: benchmarks, trained models looked into, figures, verdicts and the report."""
