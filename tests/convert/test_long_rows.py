@@ -12,11 +12,11 @@ from linformer_kit.convert.long_rows import (
     chunked_states,
     long_loss,
 )
-from linformer_kit.convert.training_text import Ends
+from linformer_kit.models.text_input import Frame
 
 from .pretrained import pretrained
 
-ENDS = Ends((2,), (3,))
+FRAME = Frame((2,), (3,))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_token_has_the_state_of_the_chunk_where_it_is_nearest_to_the_middle():
     text = torch.randint(5, 60, (2, 40), generator=torch.Generator().manual_seed(0))
     head, tail = torch.full((2, 1), 2), torch.full((2, 1), 3)
     ids = torch.cat([head, text, tail], dim=1)
-    found = chunked_states(teacher, ids, chunk=20, ends=ENDS)
+    found = chunked_states(teacher, ids, chunk=20, frame=FRAME)
     assert found.shape == (2, 42, 16)
     starts = chunk_starts(40, 18)
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_a_row_that_the_teacher_reads_at_once_is_one_chunk():
     ids = torch.randint(5, 60, (2, 20))
     with torch.no_grad():
         expected = teacher(ids).last_hidden_state
-    torch.testing.assert_close(chunked_states(teacher, ids, chunk=20, ends=ENDS), expected)
+    torch.testing.assert_close(chunked_states(teacher, ids, chunk=20, frame=FRAME), expected)
 
 
 def test_the_loss_of_a_masked_language_model_is_its_own():
@@ -77,7 +77,7 @@ def test_the_loss_of_a_masked_language_model_is_its_own():
     labels = torch.full_like(ids, -100)
     labels[0, 7] = ids[0, 7]
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
-    loss = long_loss(student, teacher, batch, chunk=20, ends=ENDS)
+    loss = long_loss(student, teacher, batch, chunk=20, frame=FRAME)
     logits = student(ids).logits[0, 7]
     expected = torch.nn.functional.cross_entropy(logits[None], ids[0, 7:8])
     torch.testing.assert_close(loss, MASKED_LM_WEIGHT * expected)
@@ -88,5 +88,5 @@ def test_the_loss_of_other_models_has_a_gradient_in_the_new_positions():
     student = convert(teacher, max_length=40, k=4, window=4)
     ids = torch.randint(5, 60, (1, 40))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    long_loss(student, teacher, batch, chunk=20, ends=ENDS).backward()
+    long_loss(student, teacher, batch, chunk=20, frame=FRAME).backward()
     assert student.embeddings.positions.weight.grad[20:].abs().sum(1).min() > 0

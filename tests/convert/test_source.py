@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from linformer_kit.cli.app import run
 from linformer_kit.convert import load_linformerized
-from linformer_kit.convert.source import positions_of
+from linformer_kit.models.text_input import COUNTED_FROM_PADDING, longest
 
 from .pretrained import word_tokenizer, write_model, write_text
 
@@ -46,20 +46,24 @@ def whisper() -> transformers.PreTrainedModel:
 
 @pytest.mark.parametrize(("make", "length"), [(esm, 40), (vit, 65), (whisper, 40)])
 def test_the_positions_of_a_model_follow_from_its_configuration(make, length):
-    assert positions_of(make().config) == length
+    assert longest(make().config) == length
 
 
-@pytest.mark.parametrize(
-    "name", ["Data2VecText", "RobertaPreLayerNorm", "XLMRobertaXL", "MarkupLM"]
-)
-def test_positions_may_be_counted_from_the_padding_token_on(name):
-    config = getattr(transformers, f"{name}Config")(
-        vocab_size=60, max_position_embeddings=20, pad_token_id=3, **SMALL
-    )
-    model = getattr(transformers, f"{name}Model")(config).eval()
-    longest = positions_of(config)
-    assert longest == 16
-    assert model(torch.full((1, longest), 7)).last_hidden_state.isfinite().all()
+@pytest.mark.parametrize("model_type", sorted({*COUNTED_FROM_PADDING} - {"esm"}))
+def test_positions_may_be_counted_from_the_padding_token_on(model_type):
+    kind = transformers.CONFIG_MAPPING[model_type]
+    more = {
+        "lilt": {"hidden_size": 48},
+        "longformer": {"attention_window": 4},
+        "luke": {"entity_vocab_size": 4, "entity_emb_size": 8},
+        "xmod": {"default_language": "en_XX"},
+    }.get(model_type, {})
+    config = kind(vocab_size=60, max_position_embeddings=20, pad_token_id=3, **{**SMALL, **more})
+    model = transformers.AutoModel.from_config(config).eval()
+    length = longest(config)
+    assert length == 16
+    inputs = {"bbox": torch.zeros(1, length, 4, dtype=torch.long)} if model_type == "lilt" else {}
+    assert model(torch.full((1, length), 7), **inputs).last_hidden_state.isfinite().all()
 
 
 @pytest.mark.parametrize(

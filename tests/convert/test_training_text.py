@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from linformer_kit.convert.training_text import Ends, read_text
+from linformer_kit.convert.training_text import read_text
 from linformer_kit.errors import UserError
+from linformer_kit.models.text_input import Frame
 
 from .pretrained import WORDS, word_tokenizer, write_text
 
@@ -17,8 +18,8 @@ def tokenizer():
 
 
 def test_the_ends_of_a_row_are_those_of_the_tokenizer(tokenizer):
-    assert Ends.of(tokenizer) == Ends((2,), (3,))
-    row = Ends.of(tokenizer).around(np.array([7, 8]))
+    assert Frame.of(tokenizer) == Frame((2,), (3,))
+    row = Frame.of(tokenizer).row(np.array([7, 8]))
     assert row.tolist() == tokenizer("sat on")["input_ids"]
 
 

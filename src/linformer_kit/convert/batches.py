@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core import checks
-from .families import longest
+from ..models.text_input import longest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -45,7 +45,7 @@ def batches_of(
         raise ValueError("texts need a tokenizer: got tokenizer=None. Pass that of the teacher.")
     checks.positive("batch_size", batch_size)
     if length is None:
-        length = min(map(longest, readers))
+        length = min(filter(None, (longest(each.config) for each in readers)))
     return _row_batches(rows_of(given, tokenizer, length), tokenizer, batch_size, seed)
 
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import UserError
+from ..models.text_input import longest
 from .batches import rows_of
 from .distillation import agreement, as_batch, hidden_states
 from .distilling import mean_of
-from .families import longest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +34,7 @@ def compare_on_texts(
 
     By default as long as both models read. Text of fewer tokens is refused.
     """
-    size = length or min(longest(student), longest(teacher))
+    size = length or min(filter(None, (longest(each.config) for each in (student, teacher))))
     rows = [row for row in rows_of(list(texts), tokenizer, size) if len(row) == size]
     if not rows:
         raise UserError(f"the text has no piece of {size} tokens. Give more text.")

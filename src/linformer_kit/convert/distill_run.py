@@ -43,7 +43,7 @@ def make_trainer(
         source.teacher,
         batches,
         clock=clock,
-        ends=text.ends,
+        frame=text.frame,
         lr=job.lr,
         seed=job.seed,
         output=output,

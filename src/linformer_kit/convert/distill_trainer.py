@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
     from transformers import TrainerControl, TrainerState
 
+    from ..models.text_input import Frame
     from ..runs.folder import RunFolder
     from ..training.progress import Report
-    from .training_text import Ends
 
 MOST_STEPS = 10**7  # of a run that ends by the clock
 LOG_SECONDS, SAVE_SECONDS = 10.0, 60.0
@@ -82,13 +82,13 @@ class DistillTrainer(StepTrainer):
         batches: StepBatches,
         *,
         clock: Clock,
-        ends: Ends,
+        frame: Frame,
         lr: float,
         seed: int,
         output: Path,
     ) -> None:
         self.clock = clock
-        self.ends = ends
+        self.frame = frame
         steps = clock.steps or MOST_STEPS
         arguments = TrainingArguments(
             output_dir=str(output),
@@ -146,7 +146,7 @@ class DistillTrainer(StepTrainer):
 
     def loss_of(self, model: nn.Module, inputs: dict[str, Tensor], progress: float) -> Tensor:
         if inputs["input_ids"].shape[1] > self.short:
-            return long_loss(model, self.teacher, inputs, chunk=self.short, ends=self.ends)
+            return long_loss(model, self.teacher, inputs, chunk=self.short, frame=self.frame)
         by_layer = progress < LAYERS_FIRST
         return self.short_loss(model, self.teacher, inputs, by_layer=by_layer)[0]
 

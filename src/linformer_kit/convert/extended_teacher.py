@@ -7,7 +7,8 @@ from typing import Any
 
 import torch
 
-from .families import FAMILIES, longest
+from ..models.text_input import longest
+from .families import FAMILIES
 from .positions import extend_positions
 from .rehome import POSITIONS
 
@@ -15,7 +16,7 @@ from .rehome import POSITIONS
 def extended_encoder(model: Any, length: int) -> Any:
     """The encoder of a pretrained model, reading `length` positions: the table is repeated."""
     encoder = model.base_model
-    if length <= longest(model):
+    if length <= (longest(model.config) or 0):
         return encoder
     family = FAMILIES[model.config.model_type]
     config = copy.deepcopy(encoder.config)

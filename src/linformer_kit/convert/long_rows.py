@@ -21,13 +21,13 @@ from .distillation import embedding_cosine, hidden_states, relative_error
 if TYPE_CHECKING:
     from torch import nn
 
-    from .training_text import Ends
+    from ..models.text_input import Frame
 
 MASKED_LM_WEIGHT = 0.1  # its loss is some ten times that of hidden states
 
 
 def long_loss(
-    student: nn.Module, teacher: nn.Module, batch: dict[str, Tensor], *, chunk: int, ends: Ends
+    student: nn.Module, teacher: nn.Module, batch: dict[str, Tensor], *, chunk: int, frame: Frame
 ) -> Tensor:
     """The loss of whole rows (B, N); with `labels` that of masked language modelling.
 
@@ -36,7 +36,7 @@ def long_loss(
     if "labels" in batch:
         loss: Tensor = student(**batch, return_logits=False).loss
         return MASKED_LM_WEIGHT * loss
-    theirs = chunked_states(teacher, batch["input_ids"], chunk=chunk, ends=ends)
+    theirs = chunked_states(teacher, batch["input_ids"], chunk=chunk, frame=frame)
     ours = last_states(student, batch)
     mask = batch["attention_mask"]
     return relative_error(ours, theirs, mask) + (1.0 - embedding_cosine(ours, theirs, mask)).mean()
@@ -50,9 +50,9 @@ def last_states(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
 
 
 @torch.no_grad()
-def chunked_states(teacher: nn.Module, ids: Tensor, *, chunk: int, ends: Ends) -> Tensor:
+def chunked_states(teacher: nn.Module, ids: Tensor, *, chunk: int, frame: Frame) -> Tensor:
     """The last hidden states (B, N, M) of rows, read in overlapping chunks of `chunk` tokens."""
-    before, after = len(ends.before), len(ends.after)
+    before, after = len(frame.before), len(frame.after)
     inside = chunk - before - after
     text = ids[:, before : ids.shape[1] - after]  # (B, N without special tokens)
     starts = chunk_starts(text.shape[1], inside)

@@ -11,7 +11,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from .. import models
-from .families import FAMILIES, longest
+from ..models.text_input import longest
+from .families import FAMILIES
 from .family import Family, Head, expand
 from .positions import Extension, extend_positions
 from .segment_means import default_sharing, start_from_segment_means
@@ -74,7 +75,7 @@ def convert(
     config = models.LinformerConfig(
         **config_values(family, head, model)
         | {
-            "max_position_embeddings": longest(model) if max_length is None else max_length,
+            "max_position_embeddings": longest(model.config) if max_length is None else max_length,
             "k": list(k) if not isinstance(k, int) else k,
             "window": window,
             "global_tokens": global_tokens,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 import shutil
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import UserError, user_input
+from ..models.text_input import longest
 from .candidates import attentions
-from .families import FAMILIES, longest
+from .families import FAMILIES
 from .in_place import linformerize, linformerized
 from .linformerized_folder import save_linformerized
 from .rehome import convert
@@ -26,15 +25,6 @@ if TYPE_CHECKING:
     from torch import nn
 
 PROCESSORS = ("preprocessor_config.json", "processor_config.json", "feature_extractor_config.json")
-# Their first position is pad_token_id + 1, as RoBERTa's.
-COUNTED_FROM_PADDING = (
-    "data2vec-text",
-    "esm",
-    "markuplm",
-    "roberta-prelayernorm",
-    "xlm-roberta-xl",
-    "xmod",
-)
 
 
 @dataclass(frozen=True)
@@ -190,29 +180,14 @@ def _load_source(name: str) -> Rehomed | InPlace:
     config = load_config(name)
     if config.model_type in FAMILIES:
         teacher, tokenizer = load_teacher(name, config)
-        return Rehomed(name, teacher, tokenizer, longest(teacher))
+        return Rehomed(name, teacher, tokenizer, longest(config))
     kind: Any = transformers.AutoModel
     for architecture in config.architectures or []:
         named = getattr(transformers, architecture, None)
         kind = named if hasattr(named, "from_pretrained") else kind
     model = load_weights(kind, name)
-    source = InPlace(name, model, load_tokenizer(name, model), positions_of(config))
+    source = InPlace(name, model, load_tokenizer(name, model), longest(config))
     if not source.layers:
         with user_input(f"{name} cannot be converted"):
             linformerize(model, max_length=1, k=1)  # says what was found
     return source
-
-
-def positions_of(config: Any) -> int | None:
-    """How many positions a model reads, as far as its configuration tells."""
-    for name in ("max_position_embeddings", "max_source_positions"):
-        found = getattr(config, name, None)
-        if isinstance(found, int) and found > 0:
-            padding = getattr(config, "pad_token_id", None) or 0
-            counted = config.model_type in COUNTED_FROM_PADDING
-            return found - (max(padding + 1, 2) if counted else 0)
-    sizes = [getattr(config, name, None) for name in ("image_size", "patch_size")]
-    if all(sizes):
-        image, patch = (s if isinstance(s, Sequence) else (s, s) for s in sizes)
-        return math.prod(a // b for a, b in zip(image, patch, strict=True)) + 1
-    return None

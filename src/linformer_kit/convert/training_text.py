@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import UserError, user_input
-from ..evidence.analysis.encoders import with_ends
 from ..evidence.analysis.texts import lines_of
+from ..models.text_input import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,28 +23,6 @@ if TYPE_CHECKING:
 HELD_OUT = 0.1  # the share of each file
 LINES = 1000  # lines that are tokenized at a time
 SHORTEST = 16  # tokens: a shorter rest of a file is not trained on
-
-
-@dataclass(frozen=True)
-class Ends:
-    """The special tokens around a row."""
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-    @classmethod
-    def of(cls, tokenizer: Any) -> Ends:
-        marker = -1
-        whole = with_ends(tokenizer, [marker])
-        place = whole.index(marker)
-        return cls(tuple(whole[:place]), tuple(whole[place + 1 :]))
-
-    @property
-    def count(self) -> int:
-        return len(self.before) + len(self.after)
-
-    def around(self, ids: np.ndarray) -> np.ndarray:
-        return np.concatenate([self.before, ids, self.after]).astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -56,7 +34,7 @@ class Text:
 
     train: list[np.ndarray]
     held_out: list[np.ndarray]
-    ends: Ends
+    frame: Frame
     length: int
 
     def rows(self, length: int) -> list[np.ndarray]:
@@ -64,13 +42,13 @@ class Text:
 
         Rests of less than SHORTEST tokens, and of rows longer than `self.length`, are left out.
         """
-        least = SHORTEST if length <= self.length else length - self.ends.count
-        return _cut(self.train, self.ends, length, least)
+        least = SHORTEST if length <= self.length else length - self.frame.size
+        return _rows_of(self.train, self.frame, length, least)
 
     def held_out_rows(self, length: int | None = None) -> list[np.ndarray]:
         """The held-out part in whole rows."""
         length = length or self.length
-        return _cut(self.held_out, self.ends, length, length - self.ends.count)
+        return _rows_of(self.held_out, self.frame, length, length - self.frame.size)
 
     @property
     def digest(self) -> dict[str, str]:
@@ -92,11 +70,11 @@ def read_text(
     Without `longest` nothing is trained: a text too short to hold out `least` rows of it is held
     out as a whole.
     """
-    ends = Ends.of(tokenizer)
-    inside = length - ends.count
+    frame = Frame.of(tokenizer)
+    inside = length - frame.size
     if inside < 1:
         raise UserError(
-            f"rows of {length} tokens leave no room for text beside {ends.count} special tokens. "
+            f"rows of {length} tokens leave no room for text beside {frame.size} special tokens. "
             "Use a larger --max-length."
         )
     train: list[np.ndarray] = []
@@ -109,10 +87,10 @@ def read_text(
         cut = len(ids) - tail if len(ids) >= 2 * tail else len(ids)
         train.append(ids[:cut])
         held_out.append(ids[cut:])
-    found = Text(train, held_out, ends, length)
+    found = Text(train, held_out, frame, length)
     if longest is None and len(found.held_out_rows()) < least:
         whole = [np.concatenate(both) for both in zip(train, held_out, strict=True)]
-        found = Text([ids[:0] for ids in whole], whole, ends, length)
+        found = Text([ids[:0] for ids in whole], whole, frame, length)
     if longest is None and not found.held_out_rows():
         raise UserError(
             f"the text has {total:,} tokens and no file with a row of {length:,}. Give longer "
@@ -137,10 +115,12 @@ def _tokens(source: str, tokenizer: Any) -> np.ndarray:
     return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
 
 
-def _cut(documents: Sequence[np.ndarray], ends: Ends, length: int, least: int) -> list[np.ndarray]:
-    inside = length - ends.count
+def _rows_of(
+    documents: Sequence[np.ndarray], frame: Frame, length: int, least: int
+) -> list[np.ndarray]:
+    inside = length - frame.size
     return [
-        ends.around(ids[start : start + inside])
+        frame.row(ids[start : start + inside])
         for ids in documents
         for start in range(0, len(ids), inside)
         if len(ids) - start >= min(least, inside)

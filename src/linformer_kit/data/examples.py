@@ -26,13 +26,14 @@ import numpy as np
 
 from ..config.on_overflow import DEFAULTS
 from ..errors import UserError, cut, listed, user_input
+from ..models.text_input import Frame
 from .counts import Counts
 from .features import features_of
 from .iob import spans_of, types_of
 from .masking import IGNORED
 from .overflow import Overflow
 from .tagging import cores, label_tokens, token_ranges, word_starts
-from .tokenizer import Frame, encode_whole, frame_of, texts_of
+from .tokenizer import encode_whole, frame_of, texts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

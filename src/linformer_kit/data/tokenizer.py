@@ -6,7 +6,7 @@ import hashlib
 import os
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import tokenizers as tk
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from ..errors import UserError, user_input
 from ..hub import require_hub
 from ..machine_memory import require_memory
+from ..models.text_input import Frame
 from .digest import MAX_TOKENIZER, TOKENIZER_FILE, tokenizer_digest
 from .files import MB, size_of
 from .tables import TEXTS
@@ -51,34 +52,6 @@ TEMPLATES: dict[Task, str] = {
     "translate": "$A </s>",
     "clm": "<s> $A",
 }
-
-
-class Frame(NamedTuple):
-    """The tokens before and after a text."""
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-
-    def __call__(self, ids: Sequence[int]) -> list[int]:
-        return [*self.before, *ids, *self.after]
-
-    def removed(self, ids: Sequence[int]) -> list[int]:
-        """Token ids of a text without its frame, which has to be there as a whole or not at all."""
-        begins = self.before == tuple(ids[: len(self.before)])
-        ends = self.after == tuple(ids[len(ids) - len(self.after) :])
-        if begins and ends and len(ids) >= self.size:
-            return list(ids[len(self.before) : len(ids) - len(self.after)])
-        if {ids[0], ids[-1]} & {*self.before, *self.after}:
-            raise UserError(
-                f"token ids must have all of the special tokens around a text "
-                f"({' '.join(map(str, self(())))}) or none of them, which are added, and no "
-                f"padding: got ids from {ids[0]} to {ids[-1]}."
-            )
-        return list(ids)
-
-    @property
-    def size(self) -> int:
-        return len(self.before) + len(self.after)
 
 
 def frame_of(tokenizer: PreTrainedTokenizerFast, task: Task, *, prompt: bool = False) -> Frame:

@@ -167,7 +167,7 @@ def _check_cache_position(cache_position: Tensor | None, length: int, *, past: i
         got = (
             cut(str(cache_position[:30].tolist()))
             if known
-            else f"shape {tuple(cache_position.shape)}"
+            else f"a tensor of shape {tuple(cache_position.shape)}"
         )
         raise ValueError(
             f"cache_position must be {past} ... {past + length - 1}, the columns after the "

@@ -123,7 +123,7 @@ class TaskPredictor:
 
     def question(self, ids: Sequence[int], pieces: Sequence[range], *, facts: Any) -> Question:
         """Pieces of ids in their frames."""
-        framed = [np.asarray(self.frame(ids[p.start : p.stop])) for p in pieces]
+        framed = [self.frame.row(ids[p.start : p.stop]) for p in pieces]
         reading = self.overflow.reading(len(ids), pieces)
         return Question(framed, reading, self.reach(len(ids)), facts)
 

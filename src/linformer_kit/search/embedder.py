@@ -149,7 +149,7 @@ class Embedder:
             if not len(piece):
                 continue
             here = offsets[piece.start : piece.stop]
-            row = np.asarray(self.frame(ids[piece.start : piece.stop]))
+            row = self.frame.row(ids[piece.start : piece.stop])
             found.append(Passage(here[0][0], max(stop for _, stop in here), row, piece.start))
         return found
 

@@ -12,9 +12,9 @@ from ..config.schema import RunConfig
 from ..convert.linformerized_folder import SETTINGS_FILE, load_linformerized, longest_swapped
 from ..data.iob import label_names, types_of
 from ..errors import UserError
-from ..evidence.analysis.encoders import longest_input
 from ..models.load import architectures, load_tokenizer
 from ..models.sentence_files import MODULES
+from ..models.text_input import longest
 from ..runs.folder import RunFolder
 from ..training.build import MODELS
 
@@ -130,5 +130,5 @@ def _swapped(path: Path) -> tuple[ModelFolder, Any]:
                 f"{', '.join(labels)[:200]}."
             )
     most = longest_swapped(model)
-    positions = longest_input(model.config, tokenizer)
+    positions = longest(model.config)
     return ModelFolder(path, task, most if positions is None else min(most, positions)), model

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from linformer_kit.data.builtin.needle import KINDS, needles
-from linformer_kit.data.tokenizer import Frame
 from linformer_kit.errors import UserError
 from linformer_kit.evidence.analysis.needle import (
     NeedleOptions,
@@ -23,6 +22,7 @@ from linformer_kit.evidence.analysis.needle_view import (
     mean,
     sheet,
 )
+from linformer_kit.models.text_input import Frame
 
 from .test_spectrum import MACHINE
 

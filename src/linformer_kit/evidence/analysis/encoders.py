@@ -16,6 +16,7 @@ from ...errors import UserError, user_input
 from ...hub import require_hub
 from ...machine_memory import require_memory
 from ...measure import quantities
+from ...models.text_input import Frame, longest
 from ...runs.models import model_folder
 from .texts import lines_of
 
@@ -88,7 +89,7 @@ def load_encoder(name: str) -> TextEncoder:
     check_weights(model, info, name, optional=("pooler.",))  # a file may contain a head too
     with user_input(f"cannot load the tokenizer of {name}"), quiet():
         tokenizer = transformers.AutoTokenizer.from_pretrained(where, trust_remote_code=False)
-    return TextEncoder(name, model.eval(), tokenizer, longest_input(config, tokenizer))
+    return TextEncoder(name, model.eval(), tokenizer, longest(config))
 
 
 def check_sizes(config: Any, where: object) -> None:
@@ -112,7 +113,8 @@ def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[
             "Use a smaller one."
         )
     tokenizer = encoder.tokenizer
-    inside = length - tokenizer.num_special_tokens_to_add()
+    frame = Frame.of(tokenizer)
+    inside = length - frame.size
     if inside < 1:
         raise ValueError(f"--length {length} leaves no room for text. Use a larger one.")
     config = encoder.model.config
@@ -131,7 +133,7 @@ def pieces(encoder: TextEncoder, texts: Iterable[str], length: int) -> Iterator[
             total += len(found)
             waiting += found
             while len(waiting) >= inside:
-                yield with_ends(tokenizer, waiting[:inside])
+                yield frame(waiting[:inside])
                 del waiting[:inside]
     if total < inside:
         raise ValueError(
@@ -153,21 +155,6 @@ def _transformers() -> Any:
             f"this needs {error.name}, which is not installed: pip install 'linformer-kit[report]'"
         ) from None
     return library
-
-
-def with_ends(tokenizer: Any, ids: list[int]) -> list[int]:
-    """The ids between the special tokens of a row."""
-    if hasattr(tokenizer, "build_inputs_with_special_tokens"):
-        whole: list[int] = tokenizer.build_inputs_with_special_tokens(ids)
-        return whole
-    alone = tokenizer("a", add_special_tokens=False, verbose=False)["input_ids"]
-    framed = tokenizer("a", verbose=False)["input_ids"]
-    for at in range(len(framed) - len(alone) + 1):
-        end = at + len(alone)
-        if alone and framed[at:end] == alone:
-            return [*framed[:at], *ids, *framed[end:]]
-    first, last = tokenizer.cls_token_id, tokenizer.sep_token_id
-    return [*([] if first is None else [first]), *ids, *([] if last is None else [last])]
 
 
 def _model_folder(name: str) -> str:
@@ -204,13 +191,3 @@ def _check_encoder(name: str, config: Any) -> None:
         f"{name} is {what} (model_type {kind!r}), and this looks into encoders. Use one of the "
         "kind of BERT, RoBERTa or this package's LinformerForMaskedLM."
     )
-
-
-def longest_input(config: Any, tokenizer: Any) -> int | None:
-    """The most tokens that an encoder takes, by its positions; None if it has no such limit."""
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None:
-        return None
-    if config.model_type in ("roberta", "xlm-roberta", "camembert", "longformer"):
-        return int(positions) - int(tokenizer.pad_token_id or 0) - 1  # after the padding id
-    return int(positions)

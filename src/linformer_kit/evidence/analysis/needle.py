@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from ...config.on_overflow import OnOverflow
     from ...data.builtin.needle import Needle
-    from ...data.tokenizer import Frame
     from ...measure.records import Record
+    from ...models.text_input import Frame
 
 KIND = "needle"
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
@@ -145,7 +145,7 @@ def _vectors(
 ) -> np.ndarray:
     """(B, M): the vectors of texts, of which pieces are read and averaged by their tokens."""
     rows = [
-        np.asarray(model.frame(ids[piece.start : piece.stop]))
+        model.frame.row(ids[piece.start : piece.stop])
         for ids, cut in zip(texts, pieces, strict=True)
         for piece in cut
     ]
