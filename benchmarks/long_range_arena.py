@@ -25,7 +25,7 @@ import lzma
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from linformer_kit.outputs import check_replaceable, write_atomic
+from linformer_kit.artifact import check_replaceable, write_atomic
 
 from linformer_kit.data.builtin import listops
 from linformer_kit.errors import UserError

@@ -24,7 +24,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from .errors import UserError, user_input
+from .errors import UserError, shown, user_input
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -142,13 +142,8 @@ def difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str | None:
     """The first name whose value is not the same; None if there is none."""
     for name in sorted({*there, *here}):
         if there.get(name) != here.get(name):
-            return f"{name} is {_short(there.get(name))} there and {_short(here.get(name))} here"
+            return f"{name} is {shown(there.get(name))} there and {shown(here.get(name))} here"
     return None
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 class ArtifactFolder:
@@ -431,8 +426,8 @@ def foreign_files(folder: Path, own: Collection[str] | None = None) -> list[Path
     return [
         path
         for path in sorted(folder.rglob("*"))
-        if (path.is_symlink() or not path.is_dir())
-        and (path.relative_to(folder).as_posix() not in own)
+        if path.is_symlink()
+        or (not path.is_dir() and path.relative_to(folder).as_posix() not in own)
     ]
 
 

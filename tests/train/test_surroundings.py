@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from linformer_kit.runs.folder import RunFolder
+
 from . import commands, tiny
 from .commands import slow
 
@@ -52,15 +54,13 @@ def test_two_runs_that_share_a_cold_cache_prepare_it_once(tmp_path, results):
 def pause_before_the_lock(given):
     """Pause before the lock, and once more in a step."""
     place, step, step_place = given
-    from linformer_kit.train import run
-
-    lock = run.lock_run
+    lock = RunFolder.lock
 
     def paused(folder):
         commands.pause(place)
         return lock(folder)
 
-    run.lock_run = paused
+    RunFolder.lock = paused
     commands.pause_in_step((step_place, step))
 
 

@@ -6,11 +6,11 @@ on every machine, whatever the order, and two equal records never end up on both
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..artifact import digest
 from ..config.schema import Sides
 from ..errors import UserError, shown, user_input
 from . import builtin, files, hub_dataset, tables
@@ -129,7 +129,7 @@ class Corpus:
         except Exception:  # features may hold anything until they become numbers
             with user_input(f"cannot read {record['place']}"):
                 raise
-        return int.from_bytes(hashlib.blake2b(hashed, digest_size=8).digest(), "big") / 2**64
+        return int(digest(hashed, size=8), 16) / 2**64
 
     def left_out(self, part: Part) -> list[Path]:
         """Files of the folders of a part, other than a share of `data.train`, that are not read."""

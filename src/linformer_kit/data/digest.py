@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..artifact import digest, hashed
 from ..errors import UserError, user_input
 from . import files
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from .examples import Row
 
-SIZE = 16  # bytes
 TYPES = {"i": "<i8", "u": "<i8", "f": "<f4", "b": "<u1"}  # by numpy's kind of a type
 TOKENIZER_FILE = "tokenizer.json"
 MAX_TOKENIZER = 512 * files.MB
@@ -27,7 +26,7 @@ class RowDigest:
     """The digest of rows: of the names and the values of their columns, in order."""
 
     def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=SIZE)
+        self._hash = hashed()
 
     def through(self, rows: Iterable[Row]) -> Iterator[Row]:
         """The same rows; each is hashed on its way."""
@@ -72,5 +71,4 @@ def tokenizer_digest(path: Path) -> str:
 
 
 def _hexdigest(content: Any) -> str:
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.blake2b(text.encode("ascii"), digest_size=SIZE).hexdigest()
+    return digest(json.dumps(content, sort_keys=True, separators=(",", ":")))

@@ -7,7 +7,6 @@ and the labels.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import time
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformers import PreTrainedTokenizerFast
 
+from ..artifact import digest, json_bytes
 from ..config.on_overflow import policy_for
 from ..config.schema import LABELLED
 from ..config.start import tokenizer_source
@@ -123,7 +123,7 @@ def _fingerprint(config: RunConfig, given: Given) -> str:
     if digests := given.digests():
         parts.append(digests)
     text = json.dumps(parts, sort_keys=True, default=str)
-    return hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+    return digest(text, size=10)
 
 
 def prepare(
@@ -206,8 +206,8 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
     }
     vocab_size = 0 if tokenizer is None else len(tokenizer)
     digests: dict[str, str | None] = {}
-    for part, digest in _write(corpus, makers, building, vocab_size, tell):
-        digests[part] = digest
+    for part, rows in _write(corpus, makers, building, vocab_size, tell):
+        digests[part] = rows
     digests["tokenizer"] = (
         None if tokenizer is None else tokenizer_digest(building / store.TOKENIZER)
     )
@@ -227,8 +227,7 @@ def _make(config: RunConfig, given: Given, building: Path, tell: Tell) -> None:
         "files": store.sizes(building),
     }
     with store.writing(building.parent):
-        text = json.dumps(meta, indent=1) + "\n"
-        (building / store.META).write_text(text, encoding="utf-8")
+        (building / store.META).write_bytes(json_bytes(meta))
 
 
 def _tokenizer(config: RunConfig, given: Given, corpus: Corpus) -> PreTrainedTokenizerFast:

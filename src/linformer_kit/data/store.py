@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
+from ..artifact import foreign_files, lock, publish, remove_files, size_problem
 from ..errors import UserError, reason_of, user_input
 from ..measure import quantities
 from .corpus import PARTS
@@ -37,7 +36,8 @@ TOKENIZER_FILES = (
     "added_tokens.json",
     "chat_template.jinja",
 )
-OWN = {MARKER, META, *ROWS.values(), *(f"{TOKENIZER}/{name}" for name in TOKENIZER_FILES)}
+OWN = (META, *ROWS.values(), *(f"{TOKENIZER}/{name}" for name in TOKENIZER_FILES), MARKER)
+ELSEWHERE = "Name another folder with data.cache."
 
 
 def writing(cache: Path) -> Any:
@@ -48,24 +48,12 @@ def writing(cache: Path) -> Any:
     )
 
 
-@contextmanager
-def locked(folder: Path, waiting: Callable[[], None]) -> Iterator[None]:
+def locked(folder: Path, waiting: Callable[[], None]) -> ExitStack:
     """Let one process at a time prepare `folder`; `waiting` is called now and then."""
     with writing(folder.parent):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder.with_name(f"{folder.name}.lock"))
-        timeout = 0.0
-        while True:
-            try:
-                lock.acquire(timeout=timeout)
-                break
-            except Timeout:
-                waiting()
-                timeout = 1.0
-    try:
-        yield
-    finally:
-        lock.release()
+        file = folder.with_name(f"{folder.name}.lock")
+        return lock(file, folder, waiting=waiting, remedy=ELSEWHERE)
 
 
 @contextmanager
@@ -81,7 +69,7 @@ def building(folder: Path) -> Iterator[Path]:
             (partial / MARKER).write_text("Written by linformer prepare.\n", encoding="utf-8")
         yield partial
         with writing(folder.parent):
-            partial.replace(folder)
+            publish(partial, folder)
     except BaseException:
         with suppress(OSError, UserError):
             remove(partial)
@@ -94,29 +82,17 @@ def remove(folder: Path) -> None:
         return
     if folder.is_symlink() or not folder.is_dir():
         raise UserError(_foreign(folder, "it is no folder of prepared data"))
-    if not (folder / MARKER).is_file():
-        if any(folder.iterdir()):
-            raise UserError(_foreign(folder, f"{MARKER} is missing, so it was not written here"))
-        folder.rmdir()  # a process was killed before it wrote the marker
-        return
-    found = sorted(folder.rglob("*"))
-    folders = [path for path in found if path.is_dir() and not path.is_symlink()]
-    files = [path for path in found if path.is_symlink() or not path.is_dir()]
-    own = [folder / TOKENIZER, *(folder / name for name in OWN)]
-    strange = [path for path in found if path not in own or path.is_symlink()]
-    if strange:
+    if not (folder / MARKER).is_file() and any(folder.iterdir()):
+        raise UserError(_foreign(folder, f"{MARKER} is missing, so it was not written here"))
+    if strange := foreign_files(folder, OWN):
         raise UserError(_foreign(folder, f"it holds {strange[0].relative_to(folder)}"))
-    for path in sorted(files, key=lambda path: path.name == MARKER):
-        path.unlink()
-    for path in folders:
-        path.rmdir()
-    folder.rmdir()
+    remove_files(folder, OWN)
 
 
 def _foreign(folder: Path, reason: str) -> str:
     return (
         f"{folder} is in the way of prepared data and is left as it is: {reason}. "
-        "Move it away, or name another folder with data.cache."
+        f"Move it away, or {ELSEWHERE[0].lower()}{ELSEWHERE[1:]}"
     )
 
 
@@ -144,8 +120,8 @@ def damage(folder: Path) -> str | None:
     try:
         meta = read_meta(folder)
         for name, size in meta["files"].items():
-            if (found := (folder / name).stat().st_size) != size:
-                return f"{name} has {quantities.count(found, 'byte')} instead of {size:,}"
+            if (problem := size_problem(folder / name, size)) is not None:
+                return f"{name} {problem}"
         for part in PARTS:
             rows = meta["parts"][part]["rows"]
             if rows == 0:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ import tokenizers as tk
 from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from ..artifact import digest
 from ..errors import UserError, user_input
 from ..hub import require_hub
 from ..machine_memory import require_memory
@@ -157,10 +157,7 @@ def content_of(path: str) -> dict[str, str]:
         for file in found:
             if size_of(file) > MAX_TOKENIZER:
                 raise ValueError(f"{file.name} is larger than {MAX_TOKENIZER // MB} MB")
-        return {
-            file.name: hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest()
-            for file in found
-        }
+        return {file.name: digest(file) for file in found}
 
 
 def _check_files(path: Path) -> None:

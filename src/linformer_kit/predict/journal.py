@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
-from ..artifact import digest, hashed, json_bytes, write_atomic
+from ..artifact import difference, digest, hashed, json_bytes, lock, write_atomic
 from ..data.counts import share
-from ..errors import UserError, shown, user_input
+from ..errors import UserError, user_input
 from ..measure import quantities
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from contextlib import ExitStack
     from pathlib import Path
 
 KIND = "linformer-kit predictions"
@@ -102,14 +98,9 @@ class Journal:
                 raise UserError(
                     f"{journal.path} is another file's: it is left alone. " + NAME_ANOTHER
                 )
-            there = known["job"]
-            for name in job:
-                if there.get(name) != job[name]:
-                    raise UserError(
-                        f"{out} holds the answers of another job: {name} is "
-                        f"{shown(there.get(name))} there and {shown(job[name])} here. "
-                        f"{NAME_ANOTHER}"
-                    )
+            there = {name: known["job"].get(name) for name in job}
+            if found := difference(there, job):
+                raise UserError(f"{out} holds the answers of another job: {found}. {NAME_ANOTHER}")
             journal.position = int(known["position"])
             journal.totals = Totals(**known["totals"])
             journal.digest = known["read"]
@@ -191,40 +182,7 @@ def partial_of(out: Path) -> Path:
     return out.with_name(f"{out.name}.partial")
 
 
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
+def locked(out: Path) -> ExitStack:
     """One process at a time writes a file of answers."""
     with user_input(f"cannot write {out}", remedy=NAME_ANOTHER):
-        path = out.with_name(f".{out.name}.lock")
-        if os.path.lexists(path) and not _is_empty(path):
-            plain = path.is_file() and not path.is_symlink()
-            raise UserError(
-                f"{path}, the name of the lock of {out}, must be free or an empty file: got "
-                f"{'a file with content' if plain else 'no regular file'}. It is left alone. Move "
-                "it, or name another file with --out."
-            )
-        lock = FileLock(path)
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if not os.path.lexists(path):  # not held by another process: it cannot be made
-                path.touch(exist_ok=False)
-                path.unlink()
-            raise UserError(
-                f"another process writes {out}. Wait until it has ended, or stop it."
-            ) from None
-    try:
-        yield
-    finally:
-        if _is_empty(path):
-            path.unlink(missing_ok=True)
-        lock.release()
-
-
-def _is_empty(path: Path) -> bool:
-    """Whether a path is a regular file without content."""
-    try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return False
-    return stat.S_ISREG(status.st_mode) and not status.st_size
+        return lock(out.with_name(f".{out.name}.lock"), out, remedy=NAME_ANOTHER, remove=True)

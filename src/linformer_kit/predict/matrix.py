@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from ..artifact import STAGING
-from .writers import fewer_answers, sync, writing
+from ..artifact import STAGING, publish, sync
+from .writers import fewer_answers, writing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,7 +73,7 @@ class MatrixWriter:
         with writing(self.partial):
             for file in (self._vectors, self._rows):
                 file.flush()
-                os.fsync(file.fileno())
+            sync(self.partial)
         return self._count
 
     def finish(self, out: Path) -> None:
@@ -82,8 +82,7 @@ class MatrixWriter:
             self._rows.close()
             copy = self.partial / f"{STAGING}-rows"
             shutil.copyfile(self.partial / ROWS, copy)
-            sync(copy)
-            copy.replace(rows_file(out))
+            publish(copy, rows_file(out))
             whole = self.partial / f"{STAGING}-matrix"
             with whole.open("wb") as file:
                 header = {"descr": "<f4", "fortran_order": False, "shape": (self._count, self.size)}
@@ -91,8 +90,7 @@ class MatrixWriter:
                 self._vectors.seek(0)
                 shutil.copyfileobj(self._vectors, file)
             self._vectors.close()
-            sync(whole)
-            whole.replace(out)
+            publish(whole, out)
             for name in (VECTORS, ROWS):
                 (self.partial / name).unlink()
             self.partial.rmdir()

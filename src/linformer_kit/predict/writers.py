@@ -12,7 +12,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from ..artifact import MAKE_ROOM, STAGING
+from ..artifact import MAKE_ROOM, STAGING, publish, sync
 from ..errors import UserError, user_input
 
 if TYPE_CHECKING:
@@ -71,13 +71,13 @@ class LineWriter:
     def commit(self) -> int:
         with writing(self.partial):
             self._file.flush()
-            os.fsync(self._file.fileno())
+            sync(self.partial)
             return int(self._file.tell())
 
     def finish(self, out: Path) -> None:
         with writing(out):
             self._file.close()
-            self.partial.replace(out)
+            publish(self.partial, out)
 
     def _encoded(self, row: Row, result: dict[str, Any]) -> bytes:
         if self.kind != "jsonl":
@@ -164,8 +164,7 @@ class ParquetWriter:
         staging = self.partial / f"{STAGING}-part-{self._count}"
         with writing(self.partial):
             pq.write_table(own.cast(self.schema), staging)
-            sync(staging)
-            staging.replace(self._part(self._count))
+            publish(staging, self._part(self._count))
         self._count += 1
         self._waiting = []
         return self._count
@@ -180,8 +179,7 @@ class ParquetWriter:
                     with pq.ParquetFile(self._part(number)) as part:
                         for batch in part.iter_batches():
                             whole.write_batch(batch)
-            sync(staging)
-            staging.replace(out)
+            publish(staging, out)
             for path in self._parts():
                 path.unlink()
             self.partial.rmdir()
@@ -202,12 +200,6 @@ def fewer_answers(partial: Path) -> UserError:
         f"{partial} holds fewer answers than were written to it: it is left alone. Remove it and "
         "the .predict.json beside it to start again."
     )
-
-
-def sync(path: Path) -> None:
-    """Wait until a file is on the disk."""
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def writing(path: Path) -> Any:
