@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from linformer_kit.artifact import check_replaceable, write_atomic
-
 from linformer_kit.data.builtin import listops
 from linformer_kit.errors import UserError
 

@@ -35,24 +35,6 @@ def test_what_was_written_is_replaced(tmp_path):
     assert {path.name for path in folder.path.iterdir()} == {*NAMES, "comparison.json"}
 
 
-@pytest.mark.parametrize("name", ["README.md", "thesis.txt", ".git", "comparison.json", "src/a.py"])
-def test_a_folder_of_something_else_is_refused_and_stays(tmp_path, name):
-    path = tmp_path / "project" / name
-    path.parent.mkdir(parents=True)
-    path.write_text("mine")
-    before = snapshot(tmp_path)
-    with pytest.raises(UserError, match=r"is not a comparison's folder.*left alone.*--out"):
-        ComparisonFolder(tmp_path / "project").check(NAMES)
-    assert snapshot(tmp_path) == before
-
-
-@pytest.mark.parametrize("content", ["{}", "[]", '{"kind": 3}', "[" * 100_000, "\0\1", ""])
-def test_a_damaged_marker_is_no_marker(tmp_path, content):
-    (tmp_path / "comparison.json").write_text(content)
-    with pytest.raises(UserError, match="is not a comparison's folder"):
-        ComparisonFolder(tmp_path).check(NAMES)
-
-
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", ["edited", "link", "folder", "pipe"])
 def test_a_file_that_is_not_the_comparisons_is_never_replaced(tmp_path, name, how):
@@ -118,16 +100,3 @@ def test_a_kill_between_two_files_leaves_a_folder_that_goes_on(tmp_path, monkeyp
     folder.check(NAMES)
     folder.write(files("third"))
     assert (folder.path / "README.md").read_bytes() == files("third")["README.md"]
-
-
-@pytest.mark.parametrize("record", ['{"step": 1}', "text", ""])
-def test_other_records_do_not_make_a_comparison(tmp_path, record):
-    (tmp_path / "records.jsonl").write_text(record)
-    with pytest.raises(UserError, match="is not a comparison's folder"):
-        ComparisonFolder(tmp_path).check(NAMES)
-
-
-def test_a_file_in_the_place_of_the_folder_is_told(tmp_path):
-    (tmp_path / "c").write_text("mine")
-    with pytest.raises(UserError, match="is not a folder"):
-        ComparisonFolder(tmp_path / "c").check(NAMES)

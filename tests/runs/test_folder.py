@@ -75,16 +75,6 @@ def test_what_a_killed_start_leaves_does_not_block_the_next_one(tmp_path):
     assert not list(folder.path.glob(".saving*"))
 
 
-@pytest.mark.parametrize("name", [".saving-71-notes", ".saving-run.json", "run.json"])
-def test_a_folder_with_a_file_of_something_else_is_left_alone(tmp_path, name):
-    config = load(tiny.write(tmp_path))
-    folder = RunFolder(tmp_path / "run")
-    folder.create()
-    (folder.path / name).write_text("mine")
-    with pytest.raises(UserError, match="is not a run's folder: it is left alone"):
-        folder.check_for(config, overwrite=False)
-
-
 def test_overwrite_removes_the_run_and_keeps_what_is_not_its_own(run, capsys):
     foreign = {
         run / "run/notes.txt",

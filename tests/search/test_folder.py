@@ -120,23 +120,6 @@ def test_what_no_build_has_written_is_never_removed(tmp_path):
     assert names_in(tmp_path) == {".lock", INDEX, "vectors-1.npy", "places-1.npy"}
 
 
-def test_a_lock_that_is_a_file_of_the_user_is_left_alone(tmp_path):
-    build(tmp_path, 1)
-    (tmp_path / ".lock").write_text("mine")
-    with pytest.raises(UserError, match="must be free or an empty file"):
-        build(tmp_path, 2)
-    assert (tmp_path / ".lock").read_text() == "mine"
-
-
-def test_a_foreign_folder_is_not_locked(tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    with pytest.raises(UserError, match="exists and is not an index: it is left alone"):
-        build(tmp_path, 1)
-    with pytest.raises(UserError, match="is not a folder: it is left alone"):
-        build(tmp_path / "mine.txt", 1)
-    assert names_in(tmp_path) == {"mine.txt"}
-
-
 @pytest.mark.parametrize("kind", ["vectors", "places"])
 def test_a_build_that_fails_removes_what_it_wrote(tmp_path, monkeypatch, kind):
     real = folders._write_array

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import hashlib
 import shutil
 import warnings
 from dataclasses import dataclass, replace
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..artifact import hashed
 from ..errors import UserError, user_input
 from ..models.text_input import longest
 from .candidates import attentions
@@ -74,7 +74,7 @@ class Source:
 
     def digest(self) -> str:
         """Of the teacher's weights."""
-        found = hashlib.blake2b(digest_size=16)
+        found = hashed()
         for name, tensor in sorted(self.teacher.state_dict().items()):
             found.update(f"{name} {tuple(tensor.shape)} ".encode())
             found.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())

@@ -6,13 +6,13 @@ trained. Held-out text is never trained on: agreement with the original is measu
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..artifact import hashed
 from ..errors import UserError, user_input
 from ..evidence.analysis.texts import lines_of
 from ..models.text_input import Frame
@@ -128,8 +128,8 @@ def _rows_of(
 
 
 def _digest(documents: Sequence[np.ndarray]) -> str:
-    found = hashlib.blake2b(digest_size=16)
+    found = hashed()
     for ids in documents:
         found.update(f"{len(ids)} ".encode())
         found.update(ids.astype("<i8").tobytes())
-    return found.hexdigest()
+    return str(found.hexdigest())

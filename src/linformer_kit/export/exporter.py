@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..artifact import check_replaceable
+from ..artifact import check_replaceable, publish
 from . import NEEDED, ExportError, require
 from .files import METADATA, is_exported
 from .graphs import Graph, Tensors, graphs_of, unfolded_context
@@ -110,7 +110,7 @@ def export_onnx(
         for file in made:  # once more: the work may have taken long
             check_replaceable(path.parent / file.name, is_exported, remedy=ANOTHER)
         for file in made:
-            file.replace(path.parent / file.name)
+            publish(file, path.parent / file.name)
     return [_in_place(file, path.parent) for file in written]
 
 

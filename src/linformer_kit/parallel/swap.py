@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import nn
 
+from ..artifact import hashed
 from ..core.attention import LinformerAttention
 from ..core.decoder import LinformerDecoder
 from ..core.decoder_layer import DecoderLayer
@@ -139,14 +139,14 @@ def _shapes(model: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def _weights(model: nn.Module) -> int:
-    digest = hashlib.blake2b(digest_size=8)
+    digest = hashed(size=8)
     for tensor in (*model.parameters(), *model.buffers()):
         digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
 def _digest(content: bytes) -> int:
-    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big", signed=True)
+    return int.from_bytes(hashed(content, size=8).digest(), "big", signed=True)
 
 
 def _models() -> list[tuple[type[nn.Module], type[nn.Module]]]:

@@ -7,7 +7,6 @@ list both.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,11 +15,11 @@ import torch
 from transformers import set_seed
 
 from .. import models
+from ..artifact import digest
 from ..config.schema import LABELLED
 from ..config.start import start_folder
 from ..convert.rehome import convert
 from ..convert.teacher import load_teacher
-from ..data.files import MB
 from ..errors import UserError, user_input
 from ..measure import quantities
 from ..models.extend import extended
@@ -266,11 +265,10 @@ def _parts(names: Iterable[str]) -> str:
 
 def _digest(folder: Path) -> str:
     """Of the configuration and the weights."""
-    found = hashlib.blake2b(digest_size=16)
-    for path in sorted(folder.iterdir()):
-        if path.name == "config.json" or path.suffix in (".safetensors", ".bin"):
-            found.update(path.name.encode())
-            with user_input(f"cannot read {path}"), path.open("rb") as file:
-                while block := file.read(MB):
-                    found.update(block)
-    return found.hexdigest()
+    with user_input(f"cannot read {folder}"):
+        paths = [
+            path
+            for path in sorted(folder.iterdir())
+            if path.name == "config.json" or path.suffix in (".safetensors", ".bin")
+        ]
+        return digest(*(part for path in paths for part in (path.name, path)))
