@@ -294,6 +294,11 @@ def staging_path(path: Path) -> Path:
     return path.with_name(f"{STAGING}-{os.getpid()}-{path.name}")
 
 
+def staging_folder(path: Path) -> Path:
+    """The temporary name of a folder, which several processes may write."""
+    return path.with_name(f"{STAGING}-{path.name}")
+
+
 def staged_name(path: Path) -> str | None:
     """The final name of a file that was left unfinished by a process that was killed."""
     found = re.fullmatch(rf"{re.escape(STAGING)}-\d+-(.+)", path.name)

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any, cast
 from ..artifact import (
     HOLDER,
     LOCK,
-    STAGING,
     ArtifactFolder,
     check_folder,
     check_replaceable,
@@ -35,6 +34,7 @@ from ..artifact import (
     remove_empty_folders,
     remove_written,
     staged_name,
+    staging_folder,
     write_atomic,
 )
 from ..errors import UserError, user_input
@@ -74,7 +74,7 @@ class ConversionFolder(ArtifactFolder):
 
     @property
     def staging(self) -> Path:
-        return self.path / f"{STAGING}-model"
+        return staging_folder(self.path / "model")
 
     def check_for(self, options: dict[str, Any]) -> dict[str, Any] | None:
         """The record of a finished conversion with these options; None if there is work to do.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from ..artifact import write_atomic
+from ..artifact import check_folder, json_bytes, write_atomic
 from ..errors import UserError, user_input
 from ..models.load import check_weights, quiet
 from .candidates import attentions
@@ -47,13 +47,13 @@ def save_linformerized(model: nn.Module, folder: str | Path) -> None:
             f"{packed[0]}. Save the model before it is quantized."
         )
     with user_input(f"cannot write to {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
-        others = sorted(path.name for path in folder.iterdir())
-    if others and SETTINGS_FILE not in others:
-        raise UserError(
-            f"{folder} holds {others[0]} and no {SETTINGS_FILE}: it is left alone. Name a new "
-            "folder."
+        check_folder(
+            folder,
+            "a linformerized model's folder",
+            ours=lambda path: (path / SETTINGS_FILE).is_file(),
+            remedy="Name a new folder.",
         )
+        folder.mkdir(parents=True, exist_ok=True)
     library = _in_transformers(type(model))
     if library:
         theirs = cast("PreTrainedModel", model)
@@ -68,7 +68,7 @@ def save_linformerized(model: nn.Module, folder: str | Path) -> None:
     }
     tensors = {n: t.detach().contiguous() for n, t in _own_tensors(model).items()}
     write_atomic(folder / WEIGHTS_FILE, save(tensors, {"format": "pt"}))
-    write_atomic(folder / SETTINGS_FILE, json.dumps(settings, indent=1) + "\n")
+    write_atomic(folder / SETTINGS_FILE, json_bytes(settings))
 
 
 def load_linformerized(folder: str | Path, *, into: nn.Module | None = None) -> nn.Module:

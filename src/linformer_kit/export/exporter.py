@@ -11,7 +11,6 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 import warnings
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ..artifact import check_replaceable, publish
+from ..artifact import check_replaceable, publish, staging_path
 from . import NEEDED, ExportError, require
 from .files import METADATA, is_exported
 from .graphs import Graph, Tensors, graphs_of, unfolded_context
@@ -241,7 +240,8 @@ def _in_place(written: ExportedFile, folder: Path) -> ExportedFile:
 def _staging(path: Path) -> Iterator[Path]:
     """A folder beside the target: what is not finished never has the target's name."""
     check_target(path)
-    folder = Path(tempfile.mkdtemp(prefix=".export-", dir=path.parent))
+    folder = staging_path(path)
+    folder.mkdir()
     try:
         yield folder
     finally:

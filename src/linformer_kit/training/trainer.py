@@ -21,7 +21,7 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback
 
-from ..artifact import STAGING, publish_folder, remove_written
+from ..artifact import publish_folder, remove_written, staging_folder
 from ..core.learning_rates import group_by_rate
 from ..errors import UserError
 from ..metrics.row_scores import row_scores
@@ -190,7 +190,7 @@ class StepTrainer(Trainer):
         """Beside the others under another name, then renamed: there is no half a checkpoint."""
         home = Path(str(self.args.output_dir))
         name = f"{CHECKPOINT}{self.state.global_step}"
-        staging = home / f"{STAGING}-{name}"
+        staging = staging_folder(home / name)
         self._check_weights_finite()
         with saving(home, staging):
             self.args.output_dir = str(staging)
@@ -209,7 +209,7 @@ class StepTrainer(Trainer):
 
     def save_model_folder(self, final: Path, score: dict[str, Any] | None = None) -> None:
         """Model, tokenizer and score as a folder for `from_pretrained`, replaced as a whole."""
-        staging = final.with_name(f"{STAGING}-{final.name}")
+        staging = staging_folder(final)
         self._check_weights_finite()
         with saving(final.parent, staging):
             self.save_model(str(staging), _internal_call=True)
