@@ -466,7 +466,8 @@ ONE = {
     "FileLock": r"\bFileLock\(",
     "hash": r"\bblake2b\(",
     "fsync": r"\bfsync\(",
-    "rename": r"os\.(replace|rename)\(|\.rename\((?!RENAMED)|shutil\.move|"
+    "rename": r"os\.(replace|rename)\(|shutil\.move|"
+    r"(?<!read)\.rename\(|"  # not of the names of tensors that were read
     r"\.replace\((?![^()]*(\([^()]*\))*[^()]*,)(?!\*)",  # of one argument: not of str
 }
 
