@@ -345,4 +345,4 @@ def test_the_files_of_the_first_reading_stay_short():
     core = ROOT / "src/linformer_kit/core"
     names = ("reference", "attention", "projection", "window", "encoder")
     lines = {name: len((core / f"{name}.py").read_text().splitlines()) for name in names}
-    assert sum(lines.values()) <= 1500, lines
+    assert sum(lines.values()) <= 1425, lines

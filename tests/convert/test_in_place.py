@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from linformer_kit import LinformerAttention, resize_max_length
 from linformer_kit.convert import linformerize, linformerized
 from linformer_kit.convert.swapped import LinformerMultiheadAttention, visible_keys
-from linformer_kit.core.window import switch_off
+from linformer_kit.core.window_rows import switch_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from linformer_kit import LinformerEncoder
-from linformer_kit.core.window import switch_off
+from linformer_kit.core.window_rows import switch_off
 
 
 def encoder(**options) -> LinformerEncoder:

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..core import checks, window
+from ..core import checks, window, window_dense, window_rows
 from ..core.compressed_kv import CompressedKV
 from ..core.projection_kinds import build_projection, check_projection
 from ..core.window_rows import build_row_bias, members_of_rows
@@ -49,7 +49,7 @@ class Settings:
         checks.positive("max_length", self.max_length)
         checks.whole("k", self.k)
         check_projection(self.projection, self.sharing, self.k, self.max_length)
-        window.check(self.window, self.global_tokens, kind=self.projection, k=self.k)
+        window_rows.check(self.window, self.global_tokens, kind=self.projection, k=self.k)
 
 
 class SwappedAttention(nn.Module):
@@ -65,7 +65,7 @@ class SwappedAttention(nn.Module):
         super().__init__()
         self.settings = settings
         self.k, self.window, self.kind = settings.k, settings.window, settings.projection
-        self.branch: window.Branch = "both"
+        self.branch: window_rows.Branch = "both"
         self.projection: Projection | None = None
         self.row_bias = build_row_bias(settings.projection, settings.k, num_heads)
         if settings.k:
@@ -94,7 +94,7 @@ class SwappedAttention(nn.Module):
             checks.padding_mask("mask", mask, query)
         short = not torch.compiler.is_compiling() and query.shape[1] <= 2 * self.window
         if short and self.branch == "both":  # in a graph the length may be a symbol
-            return window.attend_all(query, key, value, mask, drop=drop)
+            return window_dense.attend_all(query, key, value, mask, drop=drop)
         return window.attend(
             query,
             key,

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from torch import Tensor, nn
 
-from . import attention_trace, checks
-from . import window as windows
+from . import attention_trace, checks, window_rows
 from .compressed_kv import CompressedKV, ContextKV, FoldedKV, fold
 from .cost import AttentionShape
 from .cpu.attention import attend_in_blocks
@@ -30,6 +29,7 @@ from .plan import Plan, check_plan, plan_for
 from .projection import Span
 from .projection_kinds import build_projection, check_passed_projection, check_projection
 from .sdpa import sdpa
+from .window import forward as forward_with_window
 from .window_rows import build_row_bias, reset_row_bias
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class LinformerAttention(nn.Module):
         checks.probability("dropout", dropout)
         checks.one_of("dropout_kind", dropout_kind, get_args(DropoutKind))
         check_projection(projection, sharing, k, max_length, bias=projection_bias)
-        windows.check(window, global_tokens, kind=projection, k=k)
+        window_rows.check(window, global_tokens, kind=projection, k=k)
         self.window, self.global_tokens = window, global_tokens
         check_plan(plan, projection, exact_keys=self.has_exact_keys)
-        self.branch: windows.Branch = "both"
+        self.branch: window_rows.Branch = "both"
         self.dim, self.head_dim = dim, head_dim
         self.num_heads, self.num_kv_heads = num_heads, num_kv_heads
         self.context_dim = dim if context_dim is None else context_dim
@@ -170,7 +170,7 @@ class LinformerAttention(nn.Module):
         checks.sequence("x", x, self.dim, mask=mask)
         checks.context(x, context, context_mask, self.context_dim)
         if self.has_exact_keys:
-            return windows.forward(self, x, mask, context, projection)
+            return forward_with_window(self, x, mask, context, projection)
         if context is None:
             kv, x = self.compress_self(x, mask=mask, projection=projection)
         else:
@@ -233,7 +233,7 @@ class LinformerAttention(nn.Module):
     ) -> tuple[ContextKV, Tensor]:
         """The compressed keys and values, and the context for `attend` if that is its `reader`."""
         if self.has_exact_keys:
-            raise windows.not_cross_attention(self)
+            raise window_rows.not_cross_attention(self)
         plan = plan_for(self, context, queries)
         kv, context = self._key_and_value(context, mask, projection, plan, reader=reader)
         if self.dropout_kind == "rows":

@@ -28,13 +28,12 @@ compressed rows, g global positions, H heads, G key/value heads, D head size, M 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from . import checks
 from .chunks import Keys, attend_chunks, in_chunks, out_of_chunks
 from .cpu.linear import apply_linear
 from .dropout import drop_rows
@@ -42,12 +41,12 @@ from .plain_sdpa import hidden_bias, zero_padding
 from .plan import plan_for
 from .projection import Span
 from .projection_kinds import check_passed_projection
-from .sdpa import sdpa
-from .window_dense import attend_densely, is_inference, is_short
+from .window_dense import attend_all, attend_densely, is_covered, is_short
 from .window_rows import (
     count_members,
     has_rows,
     members_of_rows,
+    not_cross_attention,
     row_bias_of_chunks,
     score_bias,
     segment_of,
@@ -58,9 +57,6 @@ if TYPE_CHECKING:
     from .attention import LinformerAttention
     from .compressed_kv import CompressedKV
     from .projection import Projection
-
-# The part of a trained layer that is used: "window" as with k = 0, "rows" as with window = 0.
-Branch = Literal["both", "window", "rows"]
 
 
 class Around(NamedTuple):
@@ -83,46 +79,6 @@ class Whole(NamedTuple):
     of_global: Tensor | None = None  # (B, g, H, D), the attention of their queries
 
 
-def check(window: int, global_tokens: int, *, kind: str, k: int | None) -> None:
-    """Refuse combinations that have no meaning."""
-    checks.whole("window", window)
-    checks.whole("global_tokens", global_tokens)
-    for name, value in (("window", window), ("global_tokens", global_tokens)):
-        if value and kind == "full":
-            raise ValueError(
-                f"projection='full' attends to every position exactly, so {name} has no effect: "
-                f"got {name}={value}. Leave it 0, or use another projection."
-            )
-    if k == 0 and not window and kind != "full":
-        raise ValueError(
-            f"k must be at least 1: got 0. Only with a window may it be 0: got window={window}."
-        )
-
-
-def switch_off(model: nn.Module, branch: Literal["rows", "window"]) -> None:
-    """Let every layer with both a window and rows attend to the other of the two only.
-
-    For measuring what each contributes; training and inference use both.
-    """
-    layers = [m for m in model.modules() if getattr(m, "window", 0) and hasattr(m, "branch")]
-    if not any(layer.k for layer in layers):
-        raise ValueError(
-            f"only an encoder with a window and k > 0 can do without its {branch}: got "
-            f"{len(layers)} layers with a window and none with both."
-        )
-    for layer in layers:
-        if layer.k:
-            layer.branch = "window" if branch == "rows" else "rows"  # type: ignore[assignment]
-
-
-def not_cross_attention(layer: LinformerAttention) -> ValueError:
-    return ValueError(
-        "window and global_tokens are for self-attention, where a query has neighbours: got a "
-        f"context, window={layer.window}, global_tokens={layer.global_tokens}. Build "
-        "cross-attention with both 0."
-    )
-
-
 def forward(
     layer: LinformerAttention,
     x: Tensor,
@@ -133,50 +89,17 @@ def forward(
     """The forward pass of a layer with a window or global tokens: x (B, N, M) -> (B, N, M)."""
     if context is not None:
         raise not_cross_attention(layer)
-    if _window_covers(layer, x):
-        mixed = _attend_to_all(layer, x, mask, projection)
-    else:
-        drop = layer.dropout if layer.training and layer.dropout_kind == "weights" else 0.0
-        mixed = (attend_densely if is_short(layer, x) else attend)(
-            *heads_and_rows(layer, x, mask, projection),
-            layer.row_bias,
-            window=used_window(layer),
-            global_tokens=layer.global_tokens,
-            mask=mask,
-            segment=segment_of(layer, projection),
-            drop=drop,
-        )
-    return zero_padding(apply_linear(layer.out_proj, mixed.flatten(2)), mask)
-
-
-def _window_covers(layer: LinformerAttention, x: Tensor) -> bool:
-    """Whether every query sees every position exactly, so that no row is seen, in inference."""
-    length = x.shape[1]
-    return (
-        is_inference(layer)
-        and length <= 2 * used_window(layer)
-        and (layer.max_length is None or length <= layer.max_length)
+    drop = layer.dropout if layer.training and layer.dropout_kind == "weights" else 0.0
+    mixed = (attend_densely if is_short(layer, x) else attend)(
+        *heads_and_rows(layer, x, mask, projection, covered=is_covered(layer, x)),
+        layer.row_bias,
+        window=used_window(layer),
+        global_tokens=layer.global_tokens,
+        mask=mask,
+        segment=segment_of(layer, projection),
+        drop=drop,
     )
-
-
-def _attend_to_all(
-    layer: LinformerAttention, x: Tensor, mask: Tensor | None, projection: Projection | None
-) -> Tensor:
-    """Full attention: x (B, N, M) -> (B, N, H, D)."""
-    if has_rows(layer):
-        check_passed_projection(projection, own=layer.projection, k=layer.k)
-    x = zero_padding(x, mask)
-    query = apply_linear(layer.q_proj, x).unflatten(2, (layer.num_heads, -1))
-    return attend_all(query, *key_and_value(layer, x), mask)
-
-
-def attend_all(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, drop: float = 0.0
-) -> Tensor:
-    """query (B, N, H, D) to all real positions of key and value (B, S, G, D): (B, N, H, D)."""
-    heads = (rows.transpose(1, 2) for rows in (query, key, value))
-    shown = None if mask is None else mask[:, None, None]
-    return sdpa(*heads, mask=shown, drop=drop).transpose(1, 2)
+    return zero_padding(apply_linear(layer.out_proj, mixed.flatten(2)), mask)
 
 
 def key_and_value(layer: LinformerAttention, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -186,14 +109,21 @@ def key_and_value(layer: LinformerAttention, x: Tensor) -> tuple[Tensor, Tensor]
 
 
 def heads_and_rows(
-    layer: LinformerAttention, x: Tensor, mask: Tensor | None, projection: Projection | None
+    layer: LinformerAttention,
+    x: Tensor,
+    mask: Tensor | None,
+    projection: Projection | None,
+    *,
+    covered: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, CompressedKV | None]:
     """Queries (B, N, H, D), keys and values (B, N, G, D), and the compressed rows."""
     x = zero_padding(x, mask)
     query = apply_linear(layer.q_proj, x).unflatten(2, (layer.num_heads, -1))
     key, value = heads = key_and_value(layer, x)
     rows = None
-    if has_rows(layer):
+    if covered and has_rows(layer):  # every query sees every position exactly, and so no row
+        check_passed_projection(projection, own=layer.projection, k=layer.k)
+    elif has_rows(layer):
         members = members_of_rows(layer.kind, layer.global_tokens, x, mask)
         plan = plan_for(layer, x, x.shape[1])
         rows = layer._key_and_value(x, members, projection, plan, heads=heads)[0]

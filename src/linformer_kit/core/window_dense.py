@@ -17,7 +17,14 @@ from . import checks
 from .plain_sdpa import attention_weights, hidden, hidden_bias, join_heads, repeat_kv, zero_padding
 from .projection import Span
 from .sdpa import sdpa
-from .window_rows import count_members, row_bias_of_chunks, score_bias, segment_of, used_window
+from .window_rows import (
+    count_members,
+    not_cross_attention,
+    row_bias_of_chunks,
+    score_bias,
+    segment_of,
+    used_window,
+)
 
 if TYPE_CHECKING:
     from .attention import LinformerAttention
@@ -53,6 +60,25 @@ def is_short(layer: LinformerAttention, x: Tensor) -> bool:
     )
 
 
+def is_covered(layer: LinformerAttention, x: Tensor) -> bool:
+    """Whether every query sees every position exactly, so that no row is seen, in inference."""
+    length = x.shape[1]
+    return (
+        is_inference(layer)
+        and length <= 2 * used_window(layer)
+        and (layer.max_length is None or length <= layer.max_length)
+    )
+
+
+def attend_all(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, drop: float = 0.0
+) -> Tensor:
+    """query (B, N, H, D) to all real positions of key and value (B, S, G, D): (B, N, H, D)."""
+    heads = (rows.transpose(1, 2) for rows in (query, key, value))
+    shown = None if mask is None else mask[:, None, None]
+    return sdpa(*heads, mask=shown, drop=drop).transpose(1, 2)
+
+
 def attend_densely(
     query: Tensor,
     key: Tensor,
@@ -67,6 +93,8 @@ def attend_densely(
     drop: float = 0.0,
 ) -> Tensor:
     """As `window.attend`."""
+    if rows is None and query.shape[1] <= 2 * window:
+        return attend_all(query, key, value, mask, drop=drop)
     seen = min(global_tokens, query.shape[1])
     bias = _dense_bias(query, rows, row_bias, mask, window=window, seen=seen, segment=segment)
     key, value = key.transpose(1, 2), value.transpose(1, 2)  # (B, G, N, D)
@@ -155,7 +183,7 @@ def trace(
 
     Those of full attention are materialised: the weight of a position that is not seen is zero.
     """
-    from .window import heads_and_rows, not_cross_attention
+    from .window import heads_and_rows
 
     checks.sequence("x", x, layer.dim, mask=mask)
     if context is not None:

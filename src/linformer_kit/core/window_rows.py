@@ -1,4 +1,4 @@
-"""The compressed rows beside a window: which a layer uses, and how much they weigh.
+"""Options of a layer with a window; which compressed rows it uses, and how much they weigh.
 
 The formula is in `window.py`. Legend: B batch, N positions of the sequence, S of a span, L around
 it, C chunks, R compressed rows, H heads, G key/value heads.
@@ -7,12 +7,13 @@ it, C chunks, R compressed rows, H heads, G key/value heads.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from . import checks
 from .plain_sdpa import hidden, repeat_kv
 from .projection_kinds import SEGMENT_KINDS, learned_row_biases
 
@@ -20,6 +21,50 @@ if TYPE_CHECKING:
     from .attention import LinformerAttention
     from .compressed_kv import CompressedKV
     from .projection import Projection, Span
+
+
+# The part of a trained layer that is used: "window" as with k = 0, "rows" as with window = 0.
+Branch = Literal["both", "window", "rows"]
+
+
+def check(window: int, global_tokens: int, *, kind: str, k: int | None) -> None:
+    """Refuse combinations that have no meaning."""
+    checks.whole("window", window)
+    checks.whole("global_tokens", global_tokens)
+    for name, value in (("window", window), ("global_tokens", global_tokens)):
+        if value and kind == "full":
+            raise ValueError(
+                f"projection='full' attends to every position exactly, so {name} has no effect: "
+                f"got {name}={value}. Leave it 0, or use another projection."
+            )
+    if k == 0 and not window and kind != "full":
+        raise ValueError(
+            f"k must be at least 1: got 0. Only with a window may it be 0: got window={window}."
+        )
+
+
+def switch_off(model: nn.Module, branch: Literal["rows", "window"]) -> None:
+    """Let every layer with both a window and rows attend to the other of the two only.
+
+    For measuring what each contributes; training and inference use both.
+    """
+    layers = [m for m in model.modules() if getattr(m, "window", 0) and hasattr(m, "branch")]
+    if not any(layer.k for layer in layers):
+        raise ValueError(
+            f"only an encoder with a window and k > 0 can do without its {branch}: got "
+            f"{len(layers)} layers with a window and none with both."
+        )
+    for layer in layers:
+        if layer.k:
+            layer.branch = "window" if branch == "rows" else "rows"  # type: ignore[assignment]
+
+
+def not_cross_attention(layer: LinformerAttention) -> ValueError:
+    return ValueError(
+        "window and global_tokens are for self-attention, where a query has neighbours: got a "
+        f"context, window={layer.window}, global_tokens={layer.global_tokens}. Build "
+        "cross-attention with both 0."
+    )
 
 
 def build_row_bias(kind: str, k: int | None, num_heads: int) -> nn.Parameter | None:

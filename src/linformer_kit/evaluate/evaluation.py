@@ -16,7 +16,7 @@ from accelerate.utils import gather_object
 from ..artifact import not_writable, write_atomic
 from ..config.on_overflow import POLICIES, policy_for, why_refused
 from ..config.schema import LABELLED
-from ..core.window import switch_off
+from ..core.window_rows import switch_off
 from ..data.prepare import Prepared, fingerprint, prepare
 from ..data.rows import Rows
 from ..errors import UserError, user_input
