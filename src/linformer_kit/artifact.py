@@ -194,7 +194,7 @@ class ArtifactFolder:
             )
 
     def create(self) -> None:
-        with user_input(f"cannot make the folder {self.path}", remedy=self.remedy):
+        with user_input(f"cannot write {self.path}", remedy=self.remedy):
             self.marker_file.parent.mkdir(parents=True, exist_ok=True)
 
     def lock(self) -> ExitStack:
