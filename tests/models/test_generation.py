@@ -325,7 +325,7 @@ def test_a_cache_position_that_agrees_is_taken_and_any_other_refused():
     message = r"must be 9 ... 9, the columns after the 9 in the cache: got \[3\]. Leave it out"
     with pytest.raises(ValueError, match=message):
         model(ids[:, :1], past_key_values=cache, cache_position=torch.tensor([3]))
-    with pytest.raises(ValueError, match=r"must be 0 ... 8.*got shape \(2, 9\)"):
+    with pytest.raises(ValueError, match=r"must be 0 ... 8.*got a tensor of shape \(2, 9\)"):
         model(ids, cache_position=torch.arange(18).view(2, 9))
 
 
